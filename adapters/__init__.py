@@ -1,0 +1,1 @@
+"""What touches the world, one module a port and platform: files, processes, doors, time."""

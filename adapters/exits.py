@@ -1,0 +1,97 @@
+"""When is a process that is not our child gone? (K5)."""
+
+import select
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+
+from murmur.adapters.descriptors import spare_descriptors
+from murmur.domain.process import Claim, Gone, judge
+
+if sys.platform == "darwin":
+    from murmur.adapters import libproc as kernel
+else:
+    from murmur.adapters import procfs as kernel
+
+_TICK = 0.05
+"""Seconds between looks at a process that no event announces: there are no pidfds, or no descriptor is left."""
+_MOST = 4096
+
+
+class SystemExits:
+    """Exits as the kernel announces them: pidfds on Linux, kqueue on macOS."""
+
+    def wait_any(self, claims: Sequence[Claim], deadline: float) -> Collection[int]:
+        """Wait until at least one claim's process is gone; return the positions of all that are.
+
+        Empty when the monotonic `deadline` passed first. Each process is looked at after the event was asked for,
+        so that an exit in between is not missed and a newcomer under the same pid is not waited for.
+        """
+        with ExitStack() as opened:
+            watch = _Watch(opened)
+            unannounced: list[int] = []
+            gone: list[int] = []
+            for position, claim in enumerate(claims):
+                announced = watch.add(position, claim.identity.pid)
+                if _is_gone(claim):
+                    gone.append(position)
+                elif not announced:
+                    unannounced.append(position)
+            while not gone and (left := deadline - time.monotonic()) > 0:
+                gone = watch.wait(min(left, _TICK) if unannounced else left)
+                gone += [position for position in unannounced if _is_gone(claims[position])]
+            return gone
+
+
+def _is_gone(claim: Claim) -> bool:
+    return isinstance(judge(claim, kernel.read_process(claim.identity.pid), kernel.here()), Gone)
+
+
+if sys.platform == "darwin":
+
+    class _Watch:
+        def __init__(self, opened: ExitStack) -> None:
+            self._queue = select.kqueue()
+            opened.callback(self._queue.close)
+            self._positions: dict[int, int] = {}
+
+        def add(self, position: int, pid: int) -> bool:
+            """Ask for the exit of a pid; false when it will not be announced."""
+            event = select.kevent(
+                pid, select.KQ_FILTER_PROC, select.KQ_EV_ADD | select.KQ_EV_ONESHOT, select.KQ_NOTE_EXIT
+            )
+            try:
+                self._queue.control([event], 0)
+            except OSError:
+                return False
+            self._positions[pid] = position
+            return True
+
+        def wait(self, seconds: float) -> list[int]:
+            """Return the positions whose exits are announced within so many seconds."""
+            return [self._positions[event.ident] for event in self._queue.control([], len(self._positions), seconds)]
+
+else:
+
+    class _Watch:
+        def __init__(self, opened: ExitStack) -> None:
+            self._poll = select.poll()
+            self._opened = opened
+            self._spare = spare_descriptors(_MOST)
+            self._positions: dict[int, int] = {}
+
+        def add(self, position: int, pid: int) -> bool:
+            """Ask for the exit of a pid; false when it will not be announced."""
+            if len(self._positions) >= self._spare:
+                return False
+            pidfd, _ = self._opened.enter_context(kernel.held(pid))
+            if pidfd is None:
+                return False
+            self._poll.register(pidfd, select.POLLIN)
+            self._positions[pidfd] = position
+            return True
+
+        def wait(self, seconds: float) -> list[int]:
+            """Return the positions whose exits are announced within so many seconds."""
+            return [self._positions[pidfd] for pidfd, _ in self._poll.poll(1000 * seconds)]

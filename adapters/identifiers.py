@@ -1,0 +1,15 @@
+"""A new id, unlike any other and later than all before it (I1)."""
+
+import uuid_utils
+
+from murmur.domain.ids import IdPrefix
+
+
+def mint(prefix: IdPrefix) -> str:
+    """Return the prefix and a fresh UUIDv7 in 32 lowercase hex digits: sorting ids sorts them by time."""
+    return f"{prefix}{fresh_hex()}"
+
+
+def fresh_hex() -> str:
+    """Return a fresh UUIDv7 in 32 lowercase hex digits."""
+    return uuid_utils.uuid7().hex

@@ -1,0 +1,165 @@
+"""Hosts a command as a session: door, record, command, signals, and everything's end (M1, M3-M5)."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from murmur.adapters.command import GroupedCommand, wait_for_one
+from murmur.adapters.door_server import DoorServer
+from murmur.adapters.records_directory import RecordsDirectory
+from murmur.domain.hosting import GRACE, Happening, HostMachine
+from murmur.domain.served_door import ServedSession, respond
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class HostedSession:
+    """What is to be hosted, and whom to tell."""
+
+    session: ServedSession
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    output: tuple[int, int]
+    """Where the command's stdout and stderr go: two descriptors."""
+    records: RecordsDirectory
+    enter: Callable[[], Callable[[], None]]
+    """Called once the door answers and the command runs: records the session and returns what undoes it."""
+    announce: Callable[[], None]
+    """Called right after: the readiness line."""
+    log: Callable[[str, str], None]
+    """Called with an event and its detail, for the host's own log."""
+    grace: float = GRACE
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnd:
+    """How a session ended: the host's exit status and the command's own."""
+
+    exit_status: int
+    returncode: int
+
+
+def host(hosted: HostedSession, door: socket.socket) -> SessionEnd:
+    """Run a session to its end. Raises `CommandNotStarted` with nothing left of it."""
+    return asyncio.run(_Host(hosted).run(door))
+
+
+class _Host:
+    def __init__(self, hosted: HostedSession) -> None:
+        self._hosted = hosted
+        self._machine = HostMachine(hosted.grace)
+        self._over = asyncio.Event()
+        self._command: GroupedCommand | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    async def run(self, door: socket.socket) -> SessionEnd:
+        hosted = self._hosted
+        loop = asyncio.get_running_loop()
+        async with AsyncExitStack() as opened:
+            server = DoorServer(lambda request: respond(hosted.session, request))
+            opened.push_async_callback(server.close)
+            await server.serve(door)
+            self._listen_for_signals(loop, opened)
+            self._command = command = opened.enter_context(
+                GroupedCommand(hosted.argv, hosted.environment, hosted.output)
+            )
+            _on_exit(loop, opened, command.command, lambda: self._happened(Happening.COMMAND_ENDED))
+            _on_exit(loop, opened, command.watcher, lambda: self._happened(Happening.WATCHER_LOST))
+            opened.callback(hosted.enter())
+            hosted.announce()
+            await self._over.wait()
+            returncode = command.command.wait()
+        return SessionEnd(self._machine.exit_status(returncode), returncode)
+
+    def _listen_for_signals(self, loop: asyncio.AbstractEventLoop, opened: AsyncExitStack) -> None:
+        for number in _ENDING_SIGNALS:
+            # What was ignored when we were started stays ignored: that is what `nohup` and a shell's `&` mean.
+            if signal.getsignal(number) is not signal.SIG_IGN or number is signal.SIGTERM:
+                loop.add_signal_handler(number, self._signalled, number)
+                opened.callback(loop.remove_signal_handler, number)
+
+    def _signalled(self, number: signal.Signals) -> None:
+        self._hosted.log("signal", number.name)
+        self._happened(Happening.ASKED_TO_END)
+
+    def _happened(self, what: Happening) -> None:
+        machine, command = self._machine, self._command
+        if command is None:
+            # Before the command was started: it will be told as soon as it is.
+            asyncio.get_running_loop().call_soon(self._happened, what)
+            return
+        now = time.monotonic()
+        action = machine.happened(what, now)
+        self._hosted.log("happened", what.value)
+        if action is not None:
+            command.act(action)
+        if machine.ends_at is not None and self._deadline is None:
+            self._deadline = asyncio.get_running_loop().call_later(machine.ends_at - now, self._time_is_up)
+        if machine.command_ended and not machine.killed:
+            self._follow_the_rest()
+        self._finish_if_done()
+
+    def _time_is_up(self) -> None:
+        action = self._machine.tick(time.monotonic())
+        assert self._command is not None
+        if action is not None:
+            self._hosted.log("killed", "the grace is over")
+            self._command.act(action)
+        self._finish_if_done()
+
+    def _finish_if_done(self) -> None:
+        if self._machine.done:
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._over.set()
+
+    def _follow_the_rest(self) -> None:
+        """Tell when nothing is left of the group; its other processes are not our children, so a thread waits."""
+        loop, command = asyncio.get_running_loop(), self._command
+        assert command is not None
+        ends_at = self._machine.ends_at or 0.0
+
+        def wait() -> None:
+            while (left := command.others()) and time.monotonic() < ends_at:
+                wait_for_one(left, ends_at)
+            if not left:
+                with suppress(RuntimeError):  # The loop is closed: the grace was over first.
+                    loop.call_soon_threadsafe(self._happened, Happening.GROUP_EMPTY)
+
+        threading.Thread(target=wait, name="group", daemon=True).start()
+
+
+def _on_exit(
+    loop: asyncio.AbstractEventLoop, opened: AsyncExitStack, child: "Popen[bytes]", tell: Callable[[], None]
+) -> None:
+    """Call `tell` when that child has exited, without reaping it: through its pidfd, or a thread without one."""
+
+    def ready() -> None:
+        loop.remove_reader(pidfd)
+        tell()
+
+    try:
+        pidfd = os.pidfd_open(child.pid)
+    except (OSError, AttributeError):
+
+        def wait() -> None:
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(tell)
+
+        threading.Thread(target=wait, name="exit", daemon=True).start()
+        return
+    opened.callback(os.close, pidfd)
+    opened.callback(loop.remove_reader, pidfd)
+    loop.add_reader(pidfd, ready)

@@ -1,0 +1,58 @@
+"""How is a file written so that a reader sees all of it or nothing? (H4).
+
+The one place that writes staged files: exclusive creation beside the target, mode, contents, fsync, rename,
+fsync of the directory.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+
+from murmur.adapters.identifiers import fresh_hex
+
+PRIVATE_FILE = 0o600
+
+
+def write_staged(  # noqa: PLR0913 - what is written where, and three things that may matter to its writer
+    directory: int,
+    name: str,
+    content: bytes,
+    *,
+    mode: int = PRIVATE_FILE,
+    before_rename: Callable[[int], None] | None = None,
+    on_unsynced: Callable[[OSError], None] | None = None,
+) -> None:
+    """Put `content` under `name` in the directory of that descriptor, whole or not at all.
+
+    `before_rename` gets the descriptor of the written file, still private to this process.
+    `on_unsynced` hears of a directory that could not be fsynced, by when the file is in place.
+    Raises `OSError` with the old target intact and no staged file left.
+    """
+    staged = f".{name}.{os.getpid()}.{fresh_hex()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(staged, flags, mode, dir_fd=directory)
+    try:
+        try:
+            os.fchmod(descriptor, mode)  # Whatever the umask made of it.
+            _write_all(descriptor, content)
+            os.fsync(descriptor)
+            if before_rename is not None:
+                before_rename(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(staged, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(staged, dir_fd=directory)
+        raise
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        if on_unsynced is not None:
+            on_unsynced(error)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

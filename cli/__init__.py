@@ -1,0 +1,1 @@
+"""The `mur` command: one module a subcommand, and one composition root."""

@@ -1,0 +1,111 @@
+"""How is a person, or a program reading `--json`, told? The one place that prints results, warnings and errors."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+import typer
+
+from murmur.domain.errors import MurmurError
+from murmur.domain.visible_text import visible
+
+
+def tolerate_any_text() -> None:
+    """Let every text be printed under any locale: what it cannot encode is written as an escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+
+
+def say(text: str) -> None:
+    """Print one line, or several, of a command's result."""
+    _write(sys.stdout, text)
+
+
+def say_document(document: object) -> None:
+    """Print the one JSON document of a `--json` command, on one line so that it can be read line by line."""
+    _write(sys.stdout, json.dumps(document, ensure_ascii=False))
+
+
+def note(text: str) -> None:
+    """Print one line about the result on stderr."""
+    _write(sys.stderr, text)
+
+
+def warn(text: str) -> None:
+    """Print one warning on stderr, on one line whatever it quotes."""
+    _write(sys.stderr, f"warning: {visible(text)}")
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    """Write and flush; a reader that has gone is silence, and never changes what the command does (M4)."""
+    if stream is None:
+        return
+    try:
+        print(text, file=stream, flush=True)
+    except UnicodeEncodeError:
+        print(text.encode("utf-8", "backslashreplace").decode(), file=stream, flush=True)
+    except (OSError, ValueError):
+        _silence(stream)
+
+
+def _silence(stream: TextIO) -> None:
+    """Send the rest of a broken stream nowhere, also what is still in its buffer when Python ends."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def echo_bytes(stream: TextIO | None) -> Callable[[bytes], None]:
+    """Return what passes a command's output on to a stream, as it is, for as long as somebody reads it."""
+
+    def echo(data: bytes) -> None:
+        if stream is not None:
+            try:
+                stream.buffer.write(data)
+                stream.buffer.flush()
+            except (OSError, ValueError):
+                _silence(stream)
+
+    return echo
+
+
+@contextlib.contextmanager
+def reporting(*, as_json: bool) -> Iterator[None]:
+    """Turn a `MurmurError` into what a person or a program is told, and the exit status it carries."""
+    try:
+        yield
+    except MurmurError as error:
+        report(error, as_json=as_json)
+        raise typer.Exit(error.exit_status) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+def report(error: MurmurError, *, as_json: bool) -> None:
+    """Print one error: on stderr for a person, as the document on stdout for a program."""
+    if as_json:
+        say_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+        return
+    note(f"error[{error.code}]: {shown(error.message)}")
+    if error.hint is not None:
+        note(f"  hint: {shown(error.hint)}")
+
+
+def shown(text: str) -> str:
+    """Make text visible line by line, keeping the line breaks that a message has on purpose."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def is_terminal() -> bool:
+    """Whether a person is looking at stdout."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def in_colour() -> bool:
+    """Whether stdout is a terminal whose user has not asked for plain text."""
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

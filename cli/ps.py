@@ -1,0 +1,110 @@
+"""`mur ps`: which sessions are really there? (O1)."""
+
+from collections.abc import Sequence
+from shutil import get_terminal_size
+from typing import Annotated
+
+import typer
+
+from murmur.cli import wiring
+from murmur.cli.output import in_colour, is_terminal, note, reporting, say, say_document
+from murmur.cli.registry_notes import tell_of_files
+from murmur.cli.table import table
+from murmur.domain.listing import Session
+from murmur.domain.liveness import Live, Liveness, Unreachable, with_doors
+from murmur.domain.process import Gone
+from murmur.domain.uptime import uptime_text
+from murmur.domain.visible_text import visible, width
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_COLOURS = {"running": "\x1b[32m", "unreachable": "\x1b[33m"}
+_SHORT = 12
+"""How many characters of an id are shown where a whole one does not fit: for a UUIDv7, random ones."""
+
+
+@app.command()
+def ps(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also name every file removed or kept.")] = False,
+) -> None:
+    """List the sessions that are really running, newest first, and remove stale records."""
+    with reporting(as_json=as_json):
+        with wiring.running_directory(create=True) as directory:
+            listing = wiring.read_registry(directory, prune=True)
+        sessions = listing.sessions
+        verdicts = with_doors(
+            [session.record for session in sessions], [session.state for session in sessions], wiring.doors
+        )
+        rows = [
+            (session, verdict)
+            for session, verdict in zip(sessions, verdicts, strict=True)
+            if not isinstance(verdict, Gone)
+        ]
+        if as_json:
+            say_document([_as_json(session, verdict) for session, verdict in rows])
+        elif rows:
+            say("\n".join(_lines(rows)))
+        else:
+            say("no running capsules")
+        tell_of_files(listing, verbose=verbose)
+        if not as_json:
+            for session, verdict in rows:
+                if isinstance(verdict, Unreachable):
+                    note(f"unreachable: {visible(session.record.session_id)}: {visible(verdict.reason)}")
+
+
+def _as_json(session: Session, verdict: Liveness) -> dict[str, object]:
+    """Say all that a program may know of one session: everything but its tokens."""
+    record = session.record
+    return {
+        "session_id": record.session_id,
+        "capsule_name": record.capsule_name,
+        "capsule_version": record.capsule_version,
+        "status": _status(verdict),
+        "reason": verdict.reason if isinstance(verdict, Unreachable) else None,
+        "pid": record.pid,
+        "url": record.url,
+        "workdir": record.workdir,
+        "started_at": record.started_at,
+        "outlives_launcher": record.outlives_launcher,
+        "formation_id": record.formation_id,
+        "spawned_by": record.spawned_by,
+    }
+
+
+def _status(verdict: Liveness) -> str:
+    return "running" if isinstance(verdict, Live) else "unreachable"
+
+
+def _lines(rows: Sequence[tuple[Session, Liveness]]) -> list[str]:
+    formations = any(session.record.formation_id for session, _ in rows)
+    heading = [
+        "SESSION",
+        "CAPSULE",
+        "STATUS",
+        "DETACHED",
+        "UPTIME",
+        *(["FORMATION"] if formations else []),
+        "URL",
+    ]
+    now = wiring.clock.now()
+    ids = {session.record.session_id for session, _ in rows} | {session.record.formation_id for session, _ in rows}
+    cells = [
+        [
+            session.record.session_id,
+            f"{session.record.capsule_name}@{session.record.capsule_version}",
+            _status(verdict),
+            "yes" if session.record.outlives_launcher else "no",
+            uptime_text(session.record.started_at, now),
+            *([session.record.formation_id or "-"] if formations else []),
+            session.record.url,
+        ]
+        for session, verdict in rows
+    ]
+    paint = _COLOURS if in_colour() else {}
+    lines = table(heading, cells, paint)
+    if is_terminal() and max(width(line) for line in table(heading, cells)) > get_terminal_size().columns:
+        # Too narrow for whole ids: the end of one is an address as well.
+        lines = table(heading, [[cell[-_SHORT:] if cell in ids else cell for cell in row] for row in cells], paint)
+    return lines

@@ -1,0 +1,26 @@
+"""How do rows line up on a terminal?"""
+
+from collections.abc import Mapping, Sequence
+
+from murmur.domain.visible_text import visible, width
+
+_GAP = "  "
+_PLAIN = "\x1b[0m"
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]], paint: Mapping[str, str] | None = None) -> list[str]:
+    """Return aligned lines, by display width. Every cell is made visible first; the last one is not padded.
+
+    `paint` maps whole cells to the terminal sequence that colours them.
+    """
+    cells = [list(heading), *([visible(cell) for cell in row] for row in rows)]
+    widths = [max(width(row[column]) for row in cells) for column in range(len(heading))]
+    return [_line(row, widths, paint or {}) for row in cells]
+
+
+def _line(row: Sequence[str], widths: Sequence[int], paint: Mapping[str, str]) -> str:
+    *padded, last = (
+        (f"{paint[cell]}{cell}{_PLAIN}" if cell in paint else cell) + " " * (wide - width(cell))
+        for cell, wide in zip(row, widths, strict=True)
+    )
+    return _GAP.join((*padded, last.rstrip(" ")))

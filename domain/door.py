@@ -1,0 +1,225 @@
+"""Where is a session's door, what is it asked, and what does its answer mean? (P1-P4, O2).
+
+Requests and answers are values; carrying them is an adapter's work. A reason made here never holds a token.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from murmur.domain.agent_card import session_id_from_card
+from murmur.domain.secret import DoorToken
+
+CARD_PATH = "/.well-known/agent-card.json"
+BODY_LIMIT = 1024 * 1024
+"""Bytes of an answer's body that are read (P4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorAddress:
+    """Where to connect. `hosts` are tried in order, the next one only after a refusal."""
+
+    hosts: tuple[str, ...]
+    port: int
+    authority: str
+    """What the `Host` header says."""
+    loopback: bool
+    """Whether every host is this machine's own: only then may a token go there (P4)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorAsk:
+    """One HTTP request to one door. Its `repr` shows no token: the header is made from the secret when sent."""
+
+    address: DoorAddress
+    method: str
+    target: str
+    headers: tuple[tuple[str, str], ...]
+    body: bytes = b""
+    token: DoorToken | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The door answered: HTTP status and body."""
+
+    status: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The door did not answer, for the transport's own reason."""
+
+    reason: str
+
+
+DoorReading = Answered | NoAnswer
+
+
+class AskLimits(NamedTuple):
+    """How long a door is waited for, in seconds (P4)."""
+
+    connect: float = 2.0
+    """To connect, over all hosts tried."""
+    read: float = 5.0
+    """Without a single byte arriving."""
+    total: float = 7.0
+    """Over the whole exchange, whatever arrives."""
+
+
+STOP_LIMITS = AskLimits(2.0, 2.0, 2.0)
+"""What `mur stop` grants a door to answer `session/stop` (O2)."""
+
+_LOCALHOST = ("127.0.0.1", "::1")
+
+
+class NoSuchAddress(ValueError):
+    """A recorded url that names no host and port that could be asked. `str()` says why."""
+
+
+def recorded_address(url: str) -> str:
+    """Drop the scheme of a recorded url: what is asked is always plain HTTP (P1)."""
+    for scheme in ("http://", "https://"):
+        while url.startswith(scheme):
+            url = url.removeprefix(scheme)
+    return url
+
+
+def door_address(url: str) -> DoorAddress:
+    """Read a recorded url as the place to connect to; raise `NoSuchAddress`.
+
+    Only IP addresses and `localhost` are asked: the runtime records nothing else, and resolving a name that
+    a file holds would send its text to the network. A wildcard address is this machine (P4).
+    """
+    authority = recorded_address(url).removesuffix("/")
+    host, port = _split(authority)
+    if host.lower() == "localhost":
+        return DoorAddress(_LOCALHOST, port, authority, loopback=True)
+    # Imported for addresses other than localhost: most listings meet none.
+    from ipaddress import ip_address  # noqa: PLC0415
+
+    try:
+        address = ip_address(host)
+    except ValueError:
+        raise NoSuchAddress(f"the recorded address {authority} is neither an IP address nor localhost") from None
+    embedded = address.ipv4_mapped if address.version == 6 else None
+    if address.is_unspecified or (embedded is not None and embedded.is_unspecified):
+        return DoorAddress(_LOCALHOST, port, authority, loopback=True)
+    return DoorAddress((host,), port, authority, address.is_loopback or (embedded is not None and embedded.is_loopback))
+
+
+def _split(authority: str) -> tuple[str, int]:
+    complaint = f"the recorded address {authority} is not host:port"
+    if not authority.isascii() or not authority.isprintable():
+        raise NoSuchAddress(complaint)
+    if authority.startswith("["):
+        host, closed, rest = authority[1:].partition("]")
+        if not closed or ":" not in host or not rest.startswith(":"):
+            raise NoSuchAddress(complaint)
+        port = rest[1:]
+    else:
+        host, _, port = authority.partition(":")
+    if not host or not port.isdecimal() or len(port) > len("65535") or not 0 < int(port) <= 0xFFFF:
+        raise NoSuchAddress(complaint)
+    return host, int(port)
+
+
+def _rpc(address: DoorAddress, method: str, params: dict[str, object], token: DoorToken | None) -> DoorAsk:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    headers = (("Content-Type", "application/json"), ("Accept", "application/json"))
+    return DoorAsk(address, "POST", "/", headers, body, token)
+
+
+def _addressed(url: str, token: DoorToken | None) -> DoorAddress:
+    address = door_address(url)
+    if token is not None and not address.loopback:
+        raise NoSuchAddress(f"the door at {address.authority} is not on loopback, so its token was not sent")
+    return address
+
+
+def card_ask(url: str, token: DoorToken | None) -> DoorAsk:
+    """Make the request that has a door name its session (P1); raise `NoSuchAddress`, also to keep a token home."""
+    address = _addressed(url, token)
+    if token is None:
+        return DoorAsk(address, "GET", CARD_PATH, (("Accept", "application/json"),))
+    return _rpc(address, "agent/getAuthenticatedExtendedCard", {}, token)
+
+
+def stop_ask(url: str, token: DoorToken | None) -> DoorAsk:
+    """Make the request that has a session cancel its tasks (O2); raise `NoSuchAddress`."""
+    return _rpc(_addressed(url, token), "session/stop", {}, token)
+
+
+def task_ask(url: str, token: DoorToken | None, task_id: str) -> DoorAsk:
+    """Make the request for one task's state; raise `NoSuchAddress`."""
+    return _rpc(_addressed(url, token), "tasks/get", {"id": task_id}, token)
+
+
+def refusal_of_card(url: str, session_id: str, ask: DoorAsk, reading: DoorReading) -> str | None:
+    """Say why an answer to `card_ask` is not that session's own; `None` when it is (P3)."""
+    address = recorded_address(url)
+    card = _decoded(reading)
+    if isinstance(card, NoAnswer):
+        return card.reason
+    if ask.token is not None:
+        if not isinstance(card, dict) or "result" not in card:
+            return f"the capsule at {address} did not return its extended agent card"
+        card = card["result"]
+    named = session_id_from_card(card)
+    if named is None:
+        return f"the agent card from {address} names no session"
+    if named != session_id:
+        return f"the capsule at {url} answers for session {named}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class StopAnswer:
+    """What a door said to `session/stop`: the tasks it is cancelling, and what it leaves behind, each in a line."""
+
+    canceled: tuple[str, ...]
+    residue: tuple[str, ...]
+
+
+def read_stop_answer(reading: DoorReading) -> StopAnswer | NoAnswer:
+    """Read a door's answer to `session/stop`."""
+    document = _decoded(reading)
+    if isinstance(document, NoAnswer):
+        return document
+    result = document.get("result") if isinstance(document, dict) else None
+    if not isinstance(result, dict):
+        return NoAnswer("the door refused session/stop")
+    canceled, residue = result.get("canceled"), result.get("residue")
+    return StopAnswer(
+        tuple(task for task in canceled if isinstance(task, str)) if isinstance(canceled, list) else (),
+        tuple(_residue_text(item) for item in residue if isinstance(item, dict)) if isinstance(residue, list) else (),
+    )
+
+
+def _residue_text(item: dict[str, object]) -> str:
+    known = [item.get(key) for key in ("kind", "delegation_id", "capsule", "version")]
+    return " ".join(part for part in known if isinstance(part, str))
+
+
+_UNFINISHED = ("submitted", "working", "input-required")
+
+
+def task_is_unfinished(reading: DoorReading) -> bool:
+    """Whether a door's answer to `tasks/get` says that the task still runs. No answer says nothing of the kind."""
+    document = _decoded(reading)
+    result = document.get("result") if isinstance(document, dict) else None
+    status = result.get("status") if isinstance(result, dict) else None
+    return isinstance(status, dict) and status.get("state") in _UNFINISHED
+
+
+def _decoded(reading: DoorReading) -> object:
+    """Return the JSON of a 2xx answer, or `NoAnswer` with what is wrong with it."""
+    if isinstance(reading, NoAnswer):
+        return reading
+    if not 200 <= reading.status < 300:
+        return NoAnswer(f"the door answered with HTTP status {reading.status}")
+    try:
+        return json.loads(reading.body)
+    except (ValueError, RecursionError):
+        return NoAnswer("the door answered with a body that is not JSON")

@@ -1,0 +1,109 @@
+"""What can go wrong that a caller cannot decide on, and how a person is told.
+
+Every error carries a stable code that `docs/errors.md` explains, one sentence saying what and where,
+usually a hint saying what to do, and the exit status the command ends with.
+"""
+
+from typing import ClassVar
+
+# Exit statuses of the operator commands (section 15 of the behaviour contract).
+FAILED = 1
+USAGE = 2
+NOTHING_NAMED = 3
+NOT_VERIFIED = 4
+STILL_RUNNING = 5
+REGISTRY_UNUSABLE = 6
+FORCED = 143
+
+
+class MurmurError(Exception):
+    """The base of all errors meant for a person: `code`, `message`, `hint`, `exit_status`."""
+
+    code: ClassVar[str] = "E-RUN-900"
+    exit_status: ClassVar[int] = FAILED
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class RegistryUnusable(MurmurError):
+    """`~/.murmur/running` cannot be found, made, held private or listed; the message names the path."""
+
+    code = "E-RUN-028"
+    exit_status = REGISTRY_UNUSABLE
+
+
+class OutOfDescriptors(MurmurError):
+    """This process may open no further file, so nothing can be said about the sessions."""
+
+    code = "E-RUN-901"
+    exit_status = REGISTRY_UNUSABLE
+
+
+class NoSuchSession(MurmurError):
+    """An address names no running session."""
+
+    code = "E-RUN-022"
+    exit_status = NOTHING_NAMED
+
+
+class AmbiguousAddress(NoSuchSession):
+    """An address names several running sessions; the message lists them."""
+
+
+class NotVerified(MurmurError):
+    """A session was left alone because its process could not be verified, or refused the signal."""
+
+    code = "E-RUN-024"
+    exit_status = NOT_VERIFIED
+
+
+class OutlivedKill(MurmurError):
+    """A session's process was still there after SIGKILL."""
+
+    code = "E-RUN-024"
+    exit_status = STILL_RUNNING
+
+
+class PublicDoor(MurmurError):
+    """A token was asked of a session whose door needs none."""
+
+    code = "E-RUN-048"
+
+
+class UnknownCredential(MurmurError):
+    """A session has no credential of the name asked for."""
+
+    code = "E-RUN-049"
+
+
+class CommandFailed(MurmurError):
+    """The command hosted by `mur run` ended with another status than 0."""
+
+    code = "E-RUN-040"
+
+
+class CommandNotStarted(MurmurError):
+    """The command given to `mur run` could not be started at all."""
+
+    code = "E-RUN-902"
+
+
+class DoorNotOpened(MurmurError):
+    """The session's door could not be bound, or did not answer for its own session."""
+
+    code = "E-RUN-903"
+
+
+class RecordsUnusable(MurmurError):
+    """The session's records directory could not be made private and opened."""
+
+    code = "E-RUN-904"
+
+
+class UnwritableRecord(MurmurError):
+    """A session's record holds text that is not UTF-8, so it cannot be written (R2)."""
+
+    code = "E-RUN-905"

@@ -1,0 +1,82 @@
+"""What did crashed writers leave in the running directory, and which of it may go? (H5)."""
+
+import re
+from typing import NamedTuple
+
+from murmur.domain.files import FileMark, Leftover, Removed
+from murmur.domain.listing import FileNote, Listing
+from murmur.domain.liveness import states_of
+from murmur.domain.origin import Origin
+from murmur.domain.ports import Clock, ProcessTable, RunningDirectory
+from murmur.domain.process import Alive, Claim, Gone, ProcessIdentity
+
+STAGED_AGE = 60.0
+"""Seconds after which a staged write of a process that is gone is swept."""
+STAGED_AGE_ANY = 86400.0
+"""Seconds after which any staged write is swept."""
+
+# A staged write's whole name (H4). Nothing else that ends in `.tmp` is ours to remove.
+_STAGED = re.compile(r"\..+\.([0-9]{1,10})\.[0-9a-f]{32}\.tmp", re.DOTALL)
+
+
+class Sweep(NamedTuple):
+    """One pass over what is no record. `run` adds what it found and removed to the listing of the records."""
+
+    directory: RunningDirectory
+    processes: ProcessTable
+    clock: Clock
+    listing: Listing
+    prune: bool
+
+    def run(self) -> None:
+        """Look at every leftover; with `prune`, remove what evidence allows."""
+        orphans: dict[str, list[Leftover]] = {}
+        for leftover in self.directory.leftovers():
+            if match := _STAGED.fullmatch(leftover.name):
+                reason = self._why_stale(leftover.mark, int(match[1]))
+                if reason is not None:
+                    self._remove(leftover, reason)
+            elif leftover.name.endswith((".control", ".origin")):
+                stem = leftover.name.rpartition(".")[0]
+                if stem not in self.listing.stems:
+                    orphans.setdefault(stem, []).append(leftover)
+        for stem, files in sorted(orphans.items()):
+            self._orphan(stem, sorted(files, key=lambda file: file.name))
+
+    def _remove(self, leftover: Leftover, reason: str) -> None:
+        removal = self.directory.remove(leftover) if self.prune else Removed()
+        self.listing.note_removal(self.listing.removed, leftover.name, reason, removal)
+
+    def _keep(self, leftover: Leftover, reason: str) -> None:
+        self.listing.kept.append(FileNote(leftover.name, reason))
+
+    def _why_stale(self, mark: FileMark | None, pid: int) -> str | None:
+        if mark is None:
+            return None
+        age = self.clock.now() - mark.mtime_ns / 1e9
+        if age > STAGED_AGE_ANY:
+            return "a staged write over a day old"
+        if age <= STAGED_AGE:
+            return None
+        (reading,) = self.processes.readings([ProcessIdentity(pid, "")])
+        return None if reading.pid_alive else f"a staged write of pid {pid}, which is gone"
+
+    def _orphan(self, stem: str, files: list[Leftover]) -> None:
+        """Decide on a control token and an origin that have no record: only the origin can say whose they are."""
+        found = self.directory.origin_of(stem)
+        origin = found.origin
+        if not isinstance(origin, Origin) or origin.pid is None or origin.process_start is None:
+            for file in files:
+                self._keep(file, "it has no record, and no origin file says whose it is")
+            return
+        claim = Claim(ProcessIdentity(origin.pid, origin.process_start), origin, found.lock)
+        (state,) = states_of([claim], self.processes)
+        match state:
+            case Alive():
+                pass  # A session that is just starting, or that runs on without its record.
+            case Gone(reason):
+                for file in files:
+                    self._remove(file, f"it has no record, and {reason}")
+            case _:
+                for file in files:
+                    self._keep(file, f"it has no record, and {state.reason}")
