@@ -165,7 +165,11 @@ class Tee:
     def __init__(self, log: int, echo: Callable[[bytes], None]) -> None:
         read_end, self.write_end = os.pipe()
         self._thread = threading.Thread(target=self._copy, args=(read_end, log, echo), name="tee", daemon=True)
-        self._thread.start()
+
+    def start(self) -> None:
+        """Begin to copy; until then the pipe holds what is written. Idempotent."""
+        if self._thread.ident is None:
+            self._thread.start()
 
     @staticmethod
     def _copy(read_end: int, log: int, echo: Callable[[bytes], None]) -> None:
@@ -177,4 +181,5 @@ class Tee:
 
     def finish(self) -> None:
         """Wait for the end of what was written, but not for a process that left the group and holds the pipe."""
+        self.start()
         self._thread.join(timeout=1.0)

@@ -4,6 +4,8 @@ What is answered is `domain.served_door`. Every connection is bounded: in size, 
 """
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -39,7 +41,7 @@ def bind_door(address: str, port: int) -> tuple[socket.socket, str]:
         door = socket.create_server((str(ip), port), family=family, dualstack_ipv6=both, backlog=CONNECTIONS_LIMIT)
     except OSError as error:
         raise DoorNotOpened(
-            f"cannot bind the door to {address} port {port}: {(error.strerror or str(error)).lower()}",
+            f"cannot bind the door to {address} port {port}: {os.strerror(error.errno or errno.EIO).lower()}",
             hint="choose another --port, or leave it out to get a free one",
         ) from error
     door.setblocking(False)

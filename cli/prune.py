@@ -30,7 +30,10 @@ def prune(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document.")] = False,
 ) -> None:
-    """Remove the records of sessions that are gone, and what crashed writers left."""
+    """Remove records of sessions that are gone.
+
+    And what crashed writers left; nothing without evidence.
+    """
     with reporting(as_json=as_json), wiring.running_directory(create=not dry_run) as directory:
         listing = wiring.read_registry(directory, prune=not dry_run)
         if unverified is not None:

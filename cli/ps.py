@@ -28,7 +28,10 @@ def ps(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also name every file removed or kept.")] = False,
 ) -> None:
-    """List the sessions that are really running, newest first, and remove stale records."""
+    """List the sessions that are really running.
+
+    Newest first. Records of sessions that are gone are removed.
+    """
     with reporting(as_json=as_json):
         with wiring.running_directory(create=True) as directory:
             listing = wiring.read_registry(directory, prune=True)

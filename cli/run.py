@@ -21,8 +21,8 @@ from murmur.adapters.registration import RunningGuard
 from murmur.adapters.session_host import HostedSession, SessionEnd, host
 from murmur.adapters.terminal import has_controlling_terminal
 from murmur.cli import wiring
-from murmur.cli.output import echo_bytes, reporting, say, warn
-from murmur.domain.errors import CommandFailed, CommandNotStarted, MurmurError
+from murmur.cli.output import echo_bytes, report, reporting, say, warn
+from murmur.domain.errors import FAILED, CommandFailed, CommandNotStarted, MurmurError
 from murmur.domain.record import RunningRecord
 from murmur.domain.served_door import ServedSession
 from murmur.domain.uptime import started_at_text
@@ -46,14 +46,23 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the readiness line as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Echo the command's output.")] = False,
 ) -> None:
-    """Host a command as a session: addressable while it runs, and ended with everything it started."""
+    """Host a command as a session while it runs.
+
+    It is addressable by `mur ps`, `mur stop` and its door, and ends with everything it started.
+    """
     # A child's status is lost where a parent left SIGCHLD ignored.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with reporting(as_json=as_json):
-        raise typer.Exit(_host(command, bind, port, as_json=as_json, verbose=verbose))
+        end, failure = _host(command, bind, port, as_json=as_json, verbose=verbose)
+        if failure is not None:
+            # The readiness line was the one document of --json, so this goes to stderr.
+            report(failure, as_json=False)
+        raise typer.Exit(end.exit_status)
 
 
-def _host(command: Sequence[str], bind: str, port: int, *, as_json: bool, verbose: bool) -> int:
+def _host(
+    command: Sequence[str], bind: str, port: int, *, as_json: bool, verbose: bool
+) -> tuple[SessionEnd, CommandFailed | None]:
     session_id = mint("ses_")
     started = wiring.clock.monotonic()
     workdir = _workdir()
@@ -68,6 +77,7 @@ def _host(command: Sequence[str], bind: str, port: int, *, as_json: bool, verbos
             capsule_name=session.capsule_name,
             capsule_version=session.capsule_version,
         )
+        output, tees = _output(opened, records, verbose=verbose, as_json=as_json)
         end: SessionEnd | None = None
         try:
             end = host(
@@ -75,21 +85,19 @@ def _host(command: Sequence[str], bind: str, port: int, *, as_json: bool, verbos
                     session,
                     command,
                     _environment(records, session_id),
-                    _output(opened, records, verbose=verbose, as_json=as_json),
+                    output,
                     records,
                     enter=lambda: _enter(session, records, recorded=recorded),
-                    announce=lambda: _announce(session, records, workdir, as_json=as_json),
+                    announce=lambda: _announce(session, records, workdir, tees, as_json=as_json),
                     log=_log(opened, records, session_id),
                 ),
                 door,
             )
         finally:
             milliseconds = round(1000 * (wiring.clock.monotonic() - started))
-            status = 1 if end is None else end.exit_status
+            status = FAILED if end is None else end.exit_status
             _trace(records, "session_end", exit_status=status, duration_ms=milliseconds)
-        if end.exit_status == 1:
-            raise CommandFailed(_failure(command, end, records))
-        return end.exit_status
+        return end, CommandFailed(_failure(command, end, records)) if end.exit_status == FAILED else None
 
 
 def _workdir() -> Path:
@@ -117,20 +125,22 @@ def _environment(records: RecordsDirectory, session_id: str) -> dict[str, str]:
     return environment | {"MURMUR_SESSION_ID": session_id, "MURMUR_RECORDS_DIR": str(records.path)}
 
 
-def _output(opened: ExitStack, records: RecordsDirectory, *, verbose: bool, as_json: bool) -> tuple[int, int]:
+def _output(
+    opened: ExitStack, records: RecordsDirectory, *, verbose: bool, as_json: bool
+) -> tuple[tuple[int, int], Sequence[Tee]]:
     """Open the command's stdout and stderr: its logs, or pipes that are copied there and echoed."""
     logs = [records.open_log(name) for name in ("stdout.log", "stderr.log")]
     for log in logs:
         opened.callback(os.close, log)
     if not verbose:
-        return logs[0], logs[1]
+        return (logs[0], logs[1]), ()
     # With --json stdout carries one document, so everything else goes to stderr.
     echoes = [echo_bytes(sys.stderr if as_json else sys.stdout), echo_bytes(sys.stderr)]
     tees = [Tee(log, echo) for log, echo in zip(logs, echoes, strict=True)]
     for tee in tees:
         opened.callback(tee.finish)
         opened.callback(os.close, tee.write_end)
-    return tees[0].write_end, tees[1].write_end
+    return (tees[0].write_end, tees[1].write_end), tees
 
 
 def _enter(session: ServedSession, records: RecordsDirectory, *, recorded: bool) -> Callable[[], None]:
@@ -155,10 +165,10 @@ def _enter(session: ServedSession, records: RecordsDirectory, *, recorded: bool)
     return lambda: None
 
 
-def _announce(session: ServedSession, records: RecordsDirectory, workdir: Path, *, as_json: bool) -> None:
-    if not as_json:
-        say(f"murmur: url {session.authority}\nsession: {session.session_id}")
-        return
+def _announce(
+    session: ServedSession, records: RecordsDirectory, workdir: Path, tees: Sequence[Tee], *, as_json: bool
+) -> None:
+    """Say that the session is there, before anything of its command is echoed."""
     line = {
         "name": session.capsule_name,
         "pid": os.getpid(),
@@ -168,7 +178,9 @@ def _announce(session: ServedSession, records: RecordsDirectory, workdir: Path, 
         "version": session.capsule_version,
         "workdir": str(workdir),
     }
-    say(json.dumps(line, sort_keys=True))
+    say(json.dumps(line, sort_keys=True) if as_json else f"murmur: url {line['url']}\nsession: {line['session_id']}")
+    for tee in tees:
+        tee.start()
 
 
 def _log(opened: ExitStack, records: RecordsDirectory, session_id: str) -> HostLog:

@@ -29,7 +29,10 @@ def stop(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be signalled.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of text.")] = False,
 ) -> None:
-    """End sessions: their doors are asked, then SIGTERM, then SIGKILL, all within one grace."""
+    """End sessions, and nothing else.
+
+    Their doors are asked to cancel tasks; then SIGTERM, one grace for all, and SIGKILL.
+    """
     if bool(addresses) == all_sessions:
         raise typer.BadParameter("give the addresses of sessions, or --all")
     with reporting(as_json=as_json):
@@ -79,9 +82,11 @@ def _prune(endings: Sequence[Ending]) -> None:
 def _tell(targets: Sequence[Target], *, planned: bool) -> None:
     if not targets:
         say("no running capsules")
-    for target in targets:
+    for position, target in enumerate(targets):
         failure = failure_of(target)
         if failure is not None:
             report(failure, as_json=False)
+        elif target.ending is not None and planned:
+            say(plan_line(target.ending))
         elif target.ending is not None:
-            say(plan_line(target.ending) if planned else "\n".join(ending_lines(target.ending)))
+            say("\n".join([*([""] if position else []), *ending_lines(target.ending)]))

@@ -52,14 +52,14 @@ def ending_lines(ending: Ending) -> list[str]:
     record = ending.session.record
     lines = [
         f"{'gone already' if ending.outcome is Outcome.ALREADY_GONE else 'stopped'}: {visible(record.session_id)}",
-        f"  capsule: {visible(record.capsule_name)}@{visible(record.capsule_version)}",
+        f"capsule: {visible(record.capsule_name)}@{visible(record.capsule_version)}",
     ]
     if ending.signal is not None:
-        lines.append(f"  signal: {ending.signal.value}")
-    lines += [f"  canceled: {visible(task)}" for task in ending.canceled]
-    lines += [f"  left: {visible(item)}" for item in ending.residue]
+        lines.append(f"signal: {ending.signal.value}")
+    lines += [f"canceled: {visible(task)}" for task in ending.canceled]
+    lines += [f"left: {visible(item)}" for item in ending.residue]
     if ending.door is not None and ending.outcome is not Outcome.ALREADY_GONE:
-        lines.append(f"  door: {visible(ending.door)}")
+        lines.append(f"door: {visible(ending.door)}")
     return lines
 
 

@@ -23,7 +23,10 @@ def token(
         typer.Option("--credential", metavar="NAME", help="A declared credential's token instead."),
     ] = None,
 ) -> None:
-    """Print the token of a session's door, and a newline."""
+    """Print the token of a session's door.
+
+    The token and a newline, nothing else.
+    """
     with reporting(as_json=False):
         listing = read_rows()
         session = _only(listing) if address is None else session_of(address, listing)
