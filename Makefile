@@ -27,6 +27,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.test

@@ -10,7 +10,6 @@ The one place that signals a group.
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, assert_never
 
+from murmur.adapters.exits import wait_for_any_exit
 from murmur.domain.errors import CommandNotStarted
 from murmur.domain.hosting import GroupAction
 
@@ -93,20 +93,7 @@ class GroupedCommand:
     def _wait_until_empty(self) -> None:
         deadline = time.monotonic() + _REAP
         while (left := self.others()) and time.monotonic() < deadline:
-            wait_for_one(left, deadline)
-
-
-def wait_for_one(pids: Sequence[int], deadline: float) -> None:
-    """Wait until one of these processes has exited, or the monotonic deadline passed."""
-    with ExitStack() as opened:
-        poll = select.poll()
-        for pid in pids:
-            pidfd, reading = opened.enter_context(kernel.held(pid))
-            if not reading.pid_alive:
-                return
-            if pidfd is not None:
-                poll.register(pidfd, select.POLLIN)
-        poll.poll(1000 * max(0.0, deadline - time.monotonic()))
+            wait_for_any_exit(left, deadline)
 
 
 def _start_watcher(started: ExitStack) -> "subprocess.Popen[bytes]":

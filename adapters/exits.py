@@ -3,7 +3,7 @@
 import select
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 
 from murmur.adapters.descriptors import spare_descriptors
@@ -25,27 +25,40 @@ class SystemExits:
     def wait_any(self, claims: Sequence[Claim], deadline: float) -> Collection[int]:
         """Wait until at least one claim's process is gone; return the positions of all that are.
 
-        Empty when the monotonic `deadline` passed first. Each process is looked at after the event was asked for,
-        so that an exit in between is not missed and a newcomer under the same pid is not waited for.
+        Empty when the monotonic `deadline` passed first.
         """
-        with ExitStack() as opened:
-            watch = _Watch(opened)
-            unannounced: list[int] = []
-            gone: list[int] = []
-            for position, claim in enumerate(claims):
-                announced = watch.add(position, claim.identity.pid)
-                if _is_gone(claim):
-                    gone.append(position)
-                elif not announced:
-                    unannounced.append(position)
-            while not gone and (left := deadline - time.monotonic()) > 0:
-                gone = watch.wait(min(left, _TICK) if unannounced else left)
-                gone += [position for position in unannounced if _is_gone(claims[position])]
-            return gone
+
+        def is_gone(position: int) -> bool:
+            claim = claims[position]
+            return isinstance(judge(claim, kernel.read_process(claim.identity.pid), kernel.here()), Gone)
+
+        return _wait([claim.identity.pid for claim in claims], is_gone, deadline)
 
 
-def _is_gone(claim: Claim) -> bool:
-    return isinstance(judge(claim, kernel.read_process(claim.identity.pid), kernel.here()), Gone)
+def wait_for_any_exit(pids: Sequence[int], deadline: float) -> bool:
+    """Wait until at least one of these pids is held by nobody; false when the monotonic `deadline` passed first."""
+    return bool(_wait(pids, lambda position: not kernel.read_process(pids[position]).pid_alive, deadline))
+
+
+def _wait(pids: Sequence[int], is_gone: Callable[[int], bool], deadline: float) -> list[int]:
+    """Wait for exits. Each process is looked at after its event was asked for.
+
+    So an exit in between is not missed, and a newcomer under the same pid is not waited for.
+    """
+    with ExitStack() as opened:
+        watch = _Watch(opened)
+        unannounced: list[int] = []
+        gone: list[int] = []
+        for position, pid in enumerate(pids):
+            announced = watch.add(position, pid)
+            if is_gone(position):
+                gone.append(position)
+            elif not announced:
+                unannounced.append(position)
+        while not gone and (left := deadline - time.monotonic()) > 0:
+            gone = watch.wait(min(left, _TICK) if unannounced else left)
+            gone += [position for position in unannounced if is_gone(position)]
+        return gone
 
 
 if sys.platform == "darwin":
@@ -70,7 +83,9 @@ if sys.platform == "darwin":
 
         def wait(self, seconds: float) -> list[int]:
             """Return the positions whose exits are announced within so many seconds."""
-            return [self._positions[event.ident] for event in self._queue.control([], len(self._positions), seconds)]
+            return [
+                self._positions[event.ident] for event in self._queue.control([], max(1, len(self._positions)), seconds)
+            ]
 
 else:
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import select
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -10,6 +11,8 @@ from functools import cache
 from murmur.adapters.descriptors import exhausted, is_exhaustion
 from murmur.domain.origin import Here
 from murmur.domain.process import PID_MAX, ProcessReading, StatLine, parse_stat_line
+
+assert sys.platform != "darwin"
 
 NOBODY = ProcessReading(pid_alive=False)
 _STAT_LIMIT = 4096

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +12,9 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from murmur.adapters.command import GroupedCommand, wait_for_one
+from murmur.adapters.command import GroupedCommand
 from murmur.adapters.door_server import DoorServer
+from murmur.adapters.exits import wait_for_any_exit
 from murmur.adapters.records_directory import RecordsDirectory
 from murmur.domain.hosting import GRACE, Happening, HostMachine
 from murmur.domain.served_door import ServedSession, respond
@@ -132,7 +134,7 @@ class _Host:
 
         def wait() -> None:
             while (left := command.others()) and time.monotonic() < ends_at:
-                wait_for_one(left, ends_at)
+                wait_for_any_exit(left, ends_at)
             if not left:
                 with suppress(RuntimeError):  # The loop is closed: the grace was over first.
                     loop.call_soon_threadsafe(self._happened, Happening.GROUP_EMPTY)
@@ -144,22 +146,31 @@ def _on_exit(
     loop: asyncio.AbstractEventLoop, opened: AsyncExitStack, child: "Popen[bytes]", tell: Callable[[], None]
 ) -> None:
     """Call `tell` when that child has exited, without reaping it: through its pidfd, or a thread without one."""
+    if sys.platform != "darwin":
+        with suppress(OSError):
+            pidfd = os.pidfd_open(child.pid)
+            opened.callback(os.close, pidfd)
+            opened.callback(loop.remove_reader, pidfd)
 
-    def ready() -> None:
-        loop.remove_reader(pidfd)
-        tell()
+            def ready() -> None:
+                loop.remove_reader(pidfd)
+                tell()
 
-    try:
-        pidfd = os.pidfd_open(child.pid)
-    except (OSError, AttributeError):
+            loop.add_reader(pidfd, ready)
+            return
 
-        def wait() -> None:
-            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(tell)
+    def wait() -> None:
+        _wait_unreaped(child.pid)
+        with suppress(RuntimeError):  # The loop is closed: the session was over first.
+            loop.call_soon_threadsafe(tell)
 
-        threading.Thread(target=wait, name="exit", daemon=True).start()
-        return
-    opened.callback(os.close, pidfd)
-    opened.callback(loop.remove_reader, pidfd)
-    loop.add_reader(pidfd, ready)
+    threading.Thread(target=wait, name="exit", daemon=True).start()
+
+
+def _wait_unreaped(pid: int) -> None:
+    """Wait for a child's exit and leave it to be reaped, so that its number stays its own."""
+    if sys.platform != "darwin":
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    else:
+        while not wait_for_any_exit([pid], time.monotonic() + 3600):
+            pass

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,28 @@ os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
+
+
+class Told:
+    """A pipe with a name, through which a command says how far it is."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = str(path)
+        self.descriptor = os.open(path, os.O_RDWR)  # Our own write end keeps it from ever ending.
+
+    def wait_for(self, word: str) -> None:
+        heard = ""
+        while word not in heard:
+            assert select.select([self.descriptor], [], [], 10)[0], f"not told {word!r}, only {heard!r}"
+            heard += os.read(self.descriptor, 100).decode()
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Iterator[Told]:
+    pipe = Told(tmp_path / "told")
+    yield pipe
+    os.close(pipe.descriptor)
 
 
 def wait_for_exit(pid: int, seconds: float = 10) -> bool:
@@ -118,13 +141,9 @@ def test_a_stopped_command_is_continued_so_that_it_can_end(hosts: Hosts) -> None
 
 @pytest.mark.slow  # The grace is 5 seconds.
 @pytest.mark.spec("M1")
-def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(hosts: Hosts, tmp_path: Path) -> None:
-    fifo = tmp_path / "ready"
-    os.mkfifo(fifo)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    hosted = hosts.start("sh", "-c", 'trap "" TERM; echo >"$0"; while :; do sleep 1000; done', str(fifo))
-    select.select([reader], [], [], 10)
-    os.close(reader)
+def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(hosts: Hosts, told: Told) -> None:
+    hosted = hosts.start("sh", "-c", 'trap "" TERM; echo up >"$0"; while :; do sleep 1000; done', told.path)
+    told.wait_for("up")
     family = children(hosted.process.pid)
     hosted.kill(signal.SIGTERM)
     assert hosted.wait() == 0
@@ -132,18 +151,13 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(hosts: Hosts, 
 
 
 @pytest.mark.spec("M3", "M5")
-def test_a_second_signal_is_immediate_and_forced(hosts: Hosts, tmp_path: Path) -> None:
-    fifo = tmp_path / "ready"
-    os.mkfifo(fifo)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+def test_a_second_signal_is_immediate_and_forced(hosts: Hosts, told: Told) -> None:
     # The command tells of the first SIGTERM, so that the second one surely comes after it.
-    hosted = hosts.start("sh", "-c", 'trap "echo got >$0" TERM; echo up >"$0"; while :; do sleep 0.01; done', str(fifo))
-    select.select([reader], [], [], 10)
-    os.read(reader, 100)
+    script = 'trap "echo got >"$0"" TERM; echo up >"$0"; while :; do sleep 0.01; done'
+    hosted = hosts.start("sh", "-c", script, told.path)
+    told.wait_for("up")
     hosted.kill(signal.SIGTERM)
-    while b"got" not in (os.read(reader, 100) if select.select([reader], [], [], 10)[0] else b"got"):
-        pass
-    os.close(reader)
+    told.wait_for("got")
     hosted.kill(signal.SIGTERM)
     assert hosted.wait() == 143
 
@@ -165,14 +179,11 @@ def test_what_a_finished_command_leaves_in_its_group_is_killed(hosts: Hosts, tmp
 
 
 @pytest.mark.spec("M1", "M5")
-def test_the_group_keeps_its_grace_after_the_command_itself_has_ended(hosts: Hosts, tmp_path: Path) -> None:
-    done, fifo = tmp_path / "done", tmp_path / "ready"
-    os.mkfifo(fifo)
-    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    helper = 'trap "sleep 0.3; echo tidy >\\"$0\\"; exit" TERM; echo >"$1"; while :; do sleep 0.05; done'
-    hosted = hosts.start("sh", "-c", f'sh -c \'{helper}\' "$0" "$1" & exec sleep 1000', str(done), str(fifo))
-    select.select([reader], [], [], 10)
-    os.close(reader)
+def test_the_group_keeps_its_grace_after_the_command_itself_has_ended(hosts: Hosts, told: Told, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    helper = 'trap "sleep 0.3; echo tidy >\\"$0\\"; exit" TERM; echo up >"$1"; while :; do sleep 0.05; done'
+    hosted = hosts.start("sh", "-c", f'sh -c \'{helper}\' "$0" "$1" & exec sleep 1000', str(done), told.path)
+    told.wait_for("up")
     hosted.kill(signal.SIGTERM)
     assert hosted.wait() == 0
     assert done.read_text() == "tidy\n"
