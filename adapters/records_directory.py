@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,7 +26,7 @@ class RecordsDirectory:
         self._descriptor = descriptor
         self._session_id = session_id
         for name in ("logs", "out"):
-            os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=descriptor)
+            _make(name, descriptor)
 
     @classmethod
     def create(cls, environment: Mapping[str, str], workdir: Path, session_id: str) -> Self:
@@ -45,14 +46,20 @@ class RecordsDirectory:
             return cls(path, descriptor, session_id)
         except OSError as error:
             os.close(descriptor)
-            raise RecordsUnusable(
-                f"cannot make the records directory {path}: {(error.strerror or str(error)).lower()}"
-            ) from error
+            raise _unusable(path, error) from error
 
     @classmethod
     def elsewhere(cls, path: Path, session_id: str) -> Self:
-        """Use an existing private directory for a session that runs unrecorded."""
-        return cls(path, os.open(path, _OPEN), session_id)
+        """Use an existing private directory for a session that runs unrecorded. Raises `RecordsUnusable`."""
+        with ExitStack() as opened:
+            try:
+                descriptor = os.open(path, _OPEN)
+                opened.callback(os.close, descriptor)
+                records = cls(path, descriptor, session_id)
+            except OSError as error:
+                raise _unusable(path, error) from error
+            opened.pop_all()
+            return records
 
     def __enter__(self) -> Self:
         return self
@@ -63,8 +70,11 @@ class RecordsDirectory:
         os.close(self._descriptor)
 
     def open_log(self, name: str) -> int:
-        """Open `logs/<name>` for appending; the caller closes it."""
-        return os.open(f"logs/{name}", _APPEND, _PRIVATE_FILE, dir_fd=self._descriptor)
+        """Open `logs/<name>` for appending; the caller closes it. Raises `RecordsUnusable`."""
+        try:
+            return self._append_to(f"logs/{name}")
+        except OSError as error:
+            raise _unusable(self.path / "logs" / name, error) from error
 
     def log_tail(self, name: str, lines: int) -> list[str]:
         """Return the last lines of `logs/<name>`, read from its last 64 KiB."""
@@ -87,11 +97,20 @@ class RecordsDirectory:
             "timestamp": time.time_ns() // 1_000_000,
         }
         line = json.dumps(event | fields).encode() + b"\n"
-        descriptor = os.open("trace.jsonl", _APPEND, _PRIVATE_FILE, dir_fd=self._descriptor)
+        descriptor = self._append_to("trace.jsonl")
         try:
             os.write(descriptor, line)
         finally:
             os.close(descriptor)
+
+    def _append_to(self, name: str) -> int:
+        descriptor = os.open(name, _APPEND, _PRIVATE_FILE, dir_fd=self._descriptor)
+        os.fchmod(descriptor, _PRIVATE_FILE)  # Whatever the umask made of it.
+        return descriptor
+
+
+def _unusable(path: Path, error: OSError) -> RecordsUnusable:
+    return RecordsUnusable(f"cannot make {path}: {(error.strerror or str(error)).lower()}")
 
 
 def _make(name: str, directory: int) -> None:

@@ -101,16 +101,10 @@ class OpenRunningDirectory:
 
     def origin_of(self, stem: str) -> OriginFile:
         """Read the origin file of that stem and try its lock; what cannot be read is no evidence (L8)."""
-        with ExitStack() as opened:
-            try:
-                file = self._open(f"{stem}.origin", _ORIGIN_LIMIT, opened)
-            except FileNotFoundError:
-                return OriginFile(None)
-            except OSError as error:
-                return OriginFile(UnreadOrigin(_reason(error)))
-            if isinstance(file, str):
-                return OriginFile(UnreadOrigin(file))
-            return OriginFile(parse_origin(file.content), _try_lock(file.descriptor))
+        try:
+            return self._read_origin(stem)
+        except OSError as error:
+            return OriginFile(UnreadOrigin(_reason(error)))
 
     def remove(self, file: RecordFile | Leftover) -> Removal:
         """Unlink that file if its name still holds what was judged (S4).
@@ -183,7 +177,23 @@ class OpenRunningDirectory:
         self._held[name] = file.descriptor
         # After the record: an origin is written before its record and removed after it, so that it is missing
         # here only for a session that has none.
-        return ReadFile(name, file.content, file.mark, self.origin_of(name.removesuffix(".json")))
+        try:
+            origin = self._read_origin(name.removesuffix(".json"))
+        except OSError as error:
+            if is_exhaustion(error):  # Our own limit: the session is not to be called unreachable for it.
+                return UnreadFile(name, _reason(error))
+            origin = OriginFile(UnreadOrigin(_reason(error)))
+        return ReadFile(name, file.content, file.mark, origin)
+
+    def _read_origin(self, stem: str) -> OriginFile:
+        with ExitStack() as opened:
+            try:
+                file = self._open(f"{stem}.origin", _ORIGIN_LIMIT, opened)
+            except FileNotFoundError:
+                return OriginFile(None)
+            if isinstance(file, str):
+                return OriginFile(UnreadOrigin(file))
+            return OriginFile(parse_origin(file.content), _try_lock(file.descriptor))
 
     def _open(self, name: str, limit: int, opened: ExitStack) -> _Opened | str:
         """Read a regular file of up to `limit` bytes; return why not for anything else.

@@ -27,7 +27,7 @@ def say(text: str) -> None:
 
 def say_document(document: object) -> None:
     """Print the one JSON document of a `--json` command, on one line so that it can be read line by line."""
-    _write(sys.stdout, json.dumps(document, ensure_ascii=False))
+    _write(sys.stdout, json.dumps(document))  # In ASCII: safe on any terminal and under any locale.
 
 
 def note(text: str) -> None:

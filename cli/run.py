@@ -115,7 +115,10 @@ def _records(opened: ExitStack, workdir: Path, session_id: str) -> tuple[Records
     try:
         return opened.enter_context(RecordsDirectory.create(os.environ, workdir, session_id)), True
     except MurmurError as error:
-        path = Path(tempfile.mkdtemp(prefix="murmur-"))
+        try:
+            path = Path(tempfile.mkdtemp(prefix="murmur-"))
+        except OSError:
+            raise error from None  # There is no place for its logs at all, so the first reason counts.
         warn(f"{error.message}; the session runs unrecorded, with its logs in {path}")
         return opened.enter_context(RecordsDirectory.elsewhere(path, session_id)), False
 

@@ -1,6 +1,7 @@
 """`mur stop`: end exactly these sessions (O2)."""
 
 from collections.abc import Sequence
+from math import isfinite
 from typing import Annotated
 
 import typer
@@ -35,6 +36,8 @@ def stop(
     """
     if bool(addresses) == all_sessions:
         raise typer.BadParameter("give the addresses of sessions, or --all")
+    if not isfinite(timeout):
+        raise typer.BadParameter("--timeout is a number of seconds")
     with reporting(as_json=as_json):
         listing = read_rows()
         if all_sessions:

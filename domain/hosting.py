@@ -5,6 +5,7 @@ A machine without I/O, told what happened and what time it is. `mur run` runs it
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import assert_never
 
 from murmur.domain.errors import FAILED, FORCED
 
@@ -48,27 +49,33 @@ class HostMachine:
 
     def happened(self, what: Happening, now: float) -> GroupAction | None:
         """Take in one happening; say what to do to the group."""
+        if what is Happening.COMMAND_ENDED:
+            self.command_ended = True
+        if self.killed:
+            return None
         match what:
             case Happening.ASKED_TO_END if self.ends_at is None:
-                self._asked = not self.command_ended
+                self._asked = True
                 return self._begin(now)
             case Happening.ASKED_TO_END:
-                self._forced = self._forced or not self.killed
+                self._forced = True
                 return self._kill()
             case Happening.WATCHER_LOST:
                 # Without its watcher the command could outlive a killed host, so it ends now.
-                self._lost = self._lost or not self.killed
+                self._lost = True
                 return self._begin(now) if self.ends_at is None else None
             case Happening.COMMAND_ENDED:
-                self.command_ended = True
                 # By itself: what it leaves behind goes at once. While ending: the rest of the group keeps its grace.
                 return self._kill() if self.ends_at is None else None
             case Happening.GROUP_EMPTY:
                 return self._kill() if self.command_ended else None
+            case _:
+                assert_never(what)
 
     def tick(self, now: float) -> GroupAction | None:
         """Take in that time has passed."""
-        return self._kill() if self.ends_at is not None and now >= self.ends_at else None
+        due = not self.killed and self.ends_at is not None and now >= self.ends_at
+        return self._kill() if due else None
 
     def exit_status(self, returncode: int | None) -> int:
         """Say what the session ends with, given the command's own status (M5)."""
@@ -82,8 +89,6 @@ class HostMachine:
         self.ends_at = now + self.grace
         return GroupAction.TERM
 
-    def _kill(self) -> GroupAction | None:
-        if self.killed:
-            return None
+    def _kill(self) -> GroupAction:
         self.killed = True
         return GroupAction.KILL

@@ -86,14 +86,16 @@ def a_door() -> Iterator[int]:
         def answer() -> None:
             caller, _ = listener.accept()
             with caller:
-                caller.recv(4096)
-                caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+                if caller.recv(4096):
+                    caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
         answering = threading.Thread(target=answer)
         answering.start()
         try:
             yield listener.getsockname()[1]
         finally:
+            # Whoever never called leaves the thread waiting: call in its place.
+            socket.create_connection(listener.getsockname()).close()
             answering.join()
 
 
