@@ -122,6 +122,7 @@ def _hold_private(path: Path, descriptor: int, *, exactly: bool) -> None:
 def _unusable(path: Path, error: OSError) -> RegistryUnusable:
     hints = {
         "NotADirectoryError": "move what is there out of the way: a directory belongs at this path",
+        "FileNotFoundError": "HOME names a directory that does not exist",
         "PermissionError": "the directory must be yours, with mode 0700",
     }
     return RegistryUnusable(f"{path}: {error.strerror}", hint=hints.get(type(error).__name__))

@@ -190,7 +190,7 @@ class OpenRunningDirectory:
             try:
                 file = self._open(f"{stem}.origin", _ORIGIN_LIMIT, opened)
             except FileNotFoundError:
-                return OriginFile(None)
+                return OriginFile(None, present=False)
             if isinstance(file, str):
                 return OriginFile(UnreadOrigin(file))
             return OriginFile(parse_origin(file.content), _try_lock(file.descriptor))
@@ -203,20 +203,16 @@ class OpenRunningDirectory:
         complaint = _irregular(os.stat(name, dir_fd=self._descriptor, follow_symlinks=False))
         if complaint is not None:
             return complaint
-        with ExitStack() as mine:
-            descriptor = os.open(name, _READ, dir_fd=self._descriptor)
-            mine.callback(os.close, descriptor)
-            found = os.fstat(descriptor)
-            complaint = _irregular(found)
-            if complaint is None and found.st_size > limit:
-                complaint = f"it is larger than {limit} bytes"
-            if complaint is not None:
-                return complaint
-            content = _read_all(descriptor, found.st_size, limit)
-            if content is None:
-                return f"it is larger than {limit} bytes"
-            opened.push(mine.pop_all())
-            return _Opened(descriptor, _mark(found), content)
+        descriptor = os.open(name, _READ, dir_fd=self._descriptor)
+        opened.callback(os.close, descriptor)
+        found = os.fstat(descriptor)
+        complaint = _irregular(found)
+        if complaint is not None:
+            return complaint
+        content = _read_all(descriptor, found.st_size, limit) if found.st_size <= limit else None
+        if content is None:
+            return f"it is larger than {limit} bytes"
+        return _Opened(descriptor, _mark(found), content)
 
 
 def _read_all(descriptor: int, size: int, limit: int) -> bytes | None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from murmur.adapters.command import GroupedCommand
@@ -53,8 +54,17 @@ class SessionEnd:
 
 
 def host(hosted: HostedSession, door: socket.socket) -> SessionEnd:
-    """Run a session to its end. Raises `CommandNotStarted` with nothing left of it."""
-    return asyncio.run(_Host(hosted).run(door))
+    """Run a session to its end. Raises `CommandNotStarted` with nothing left of it.
+
+    From now on the signals that end a session do nothing else to this process: one that comes while the last of
+    the session is put away must not cut that short.
+    """
+    running = _Host(hosted)
+    for number in _ENDING_SIGNALS:
+        # What was ignored when we were started stays ignored: that is what `nohup` and a shell's `&` mean.
+        if signal.getsignal(number) is not signal.SIG_IGN or number is signal.SIGTERM:
+            signal.signal(number, running.signalled)
+    return asyncio.run(running.run(door))
 
 
 class _Host:
@@ -63,6 +73,9 @@ class _Host:
         self._machine = HostMachine(hosted.grace)
         self._over = asyncio.Event()
         self._command: GroupedCommand | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._early = False
+        """Whether a signal came before there was a command to end."""
         self._deadline: asyncio.TimerHandle | None = None
 
     async def run(self, door: socket.socket) -> SessionEnd:
@@ -72,35 +85,33 @@ class _Host:
             server = DoorServer(lambda request: respond(hosted.session, request))
             opened.push_async_callback(server.close)
             await server.serve(door)
-            self._listen_for_signals(loop, opened)
-            self._command = command = opened.enter_context(
-                GroupedCommand(hosted.argv, hosted.environment, hosted.output)
-            )
+            command = opened.enter_context(GroupedCommand(hosted.argv, hosted.environment, hosted.output))
+            self._command, self._loop = command, loop
             _on_exit(loop, opened, command.command, lambda: self._happened(Happening.COMMAND_ENDED))
             _on_exit(loop, opened, command.watcher, lambda: self._happened(Happening.WATCHER_LOST))
             opened.callback(hosted.enter())
             hosted.announce()
+            if self._early:
+                self._happened(Happening.ASKED_TO_END)
             await self._over.wait()
             returncode = command.command.wait()
         return SessionEnd(self._machine.exit_status(returncode), returncode)
 
-    def _listen_for_signals(self, loop: asyncio.AbstractEventLoop, opened: AsyncExitStack) -> None:
-        for number in _ENDING_SIGNALS:
-            # What was ignored when we were started stays ignored: that is what `nohup` and a shell's `&` mean.
-            if signal.getsignal(number) is not signal.SIG_IGN or number is signal.SIGTERM:
-                loop.add_signal_handler(number, self._signalled, number)
-                opened.callback(loop.remove_signal_handler, number)
+    def signalled(self, number: int, _: FrameType | None) -> None:
+        """Take in a signal that asks the session to end. Called between any two steps of the main thread."""
+        if self._loop is None:
+            self._early = True
+        elif not self._over.is_set():
+            with suppress(RuntimeError):  # The loop is closed: the session is over.
+                self._loop.call_soon_threadsafe(self._asked_to_end, signal.Signals(number).name)
 
-    def _signalled(self, number: signal.Signals) -> None:
-        self._hosted.log("signal", number.name)
+    def _asked_to_end(self, name: str) -> None:
+        self._hosted.log("signal", name)
         self._happened(Happening.ASKED_TO_END)
 
     def _happened(self, what: Happening) -> None:
         machine, command = self._machine, self._command
-        if command is None:
-            # Before the command was started: it will be told as soon as it is.
-            asyncio.get_running_loop().call_soon(self._happened, what)
-            return
+        assert command is not None
         now = time.monotonic()
         action = machine.happened(what, now)
         self._hosted.log("happened", what.value)

@@ -14,6 +14,7 @@ from murmur.domain.door import (
 )
 from murmur.domain.errors import OutOfDescriptors
 from murmur.domain.ports import Clock, Doors, Exits, ProcessTable
+from murmur.domain.signals import Refused
 from murmur.domain.stop import (
     Action,
     AskDoor,
@@ -43,6 +44,8 @@ class Stopping:
         machine = self._machine
         actions = machine.start(self._clock.monotonic())
         while not machine.done:
+            # An event since may have ended a target that was to be signalled.
+            actions = [each for each in actions if machine.endings[each.target].outcome is None]
             if actions:
                 events = self._perform(actions)
             else:
@@ -57,22 +60,30 @@ class Stopping:
 
     def _perform(self, actions: Sequence[Action]) -> list[Event]:
         """Do what was decided, all doors at once, and say what happened."""
-        events: list[Event] = []
-        asked = [action for action in actions if isinstance(action, AskDoor)]
-        for door, reading in zip(asked, self._ask([(each.target, None) for each in asked]), strict=True):
-            events.append(DoorAnswered(door.target, read_stop_answer(reading)))
-        for action in actions:
-            match action:
-                case AskDoor():
-                    pass
-                case LookAtTasks(target, tasks):
-                    readings = self._ask([(target, task) for task in tasks])
-                    unfinished = [task for task, seen in zip(tasks, readings, strict=True) if task_is_unfinished(seen)]
-                    events.append(TasksLookedAt(target, tuple(unfinished)))
-                case Signal(target, signal):
-                    outcome = self._processes.signal(self._machine.targets[target].claim, signal)
-                    events.append(Signalled(target, signal, outcome))
+        asked = [(action.target, None) for action in actions if isinstance(action, AskDoor)]
+        looks = [
+            (action.target, task) for action in actions if isinstance(action, LookAtTasks) for task in action.tasks
+        ]
+        events: list[Event] = [
+            DoorAnswered(target, read_stop_answer(reading))
+            for (target, _), reading in zip(asked, self._ask(asked), strict=True)
+        ]
+        unfinished: dict[int, list[str]] = {target: [] for target, _ in looks}
+        for (target, task), reading in zip(looks, self._ask(looks), strict=True):
+            if task_is_unfinished(reading):
+                unfinished[target].append(task)
+        events += [TasksLookedAt(target, tuple(tasks)) for target, tasks in unfinished.items()]
+        events += [self._signal(action) for action in actions if isinstance(action, Signal)]
         return events
+
+    def _signal(self, action: Signal) -> Signalled:
+        """Try one signal. A process that could not be looked at is not signalled: that reading is no evidence."""
+        target, signal = action
+        try:
+            outcome = self._processes.signal(self._machine.targets[target].claim, signal)
+        except OutOfDescriptors as error:
+            outcome = Refused(error.message)
+        return Signalled(target, signal, outcome)
 
     def _ask(self, questions: Sequence[tuple[int, str | None]]) -> Sequence[DoorReading]:
         """Ask for these tasks, or for `session/stop` where there is no task. A door that says nothing is not fatal."""

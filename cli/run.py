@@ -1,5 +1,6 @@
 """`mur run`: host a command as a session for as long as it runs (M1, M3-M5)."""
 
+import gc
 import json
 import os
 import signal
@@ -50,6 +51,7 @@ def run(
 
     It is addressable by `mur ps`, `mur stop` and its door, and ends with everything it started.
     """
+    gc.enable()
     # A child's status is lost where a parent left SIGCHLD ignored.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with reporting(as_json=as_json):

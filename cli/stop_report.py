@@ -29,7 +29,7 @@ def failure_of(target: Target) -> MurmurError | None:
         case Outcome.REFUSED:
             return NotVerified(
                 f"session {session_id} was not ended: {target.ending.reason}",
-                hint="its record stays; `mur prune --unverified` removes the record alone",
+                hint="its record stays; `mur prune --unverified ADDRESS` removes the record alone",
             )
         case Outcome.STILL_RUNNING:
             return OutlivedKill(

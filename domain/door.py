@@ -4,19 +4,19 @@ Requests and answers are values; carrying them is an adapter's work. A reason ma
 """
 
 import json
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from murmur.domain.agent_card import session_id_from_card
+from murmur.domain.json_text import NotJson, read_json
 from murmur.domain.secret import DoorToken
+from murmur.domain.value import Value
 
 CARD_PATH = "/.well-known/agent-card.json"
 BODY_LIMIT = 1024 * 1024
 """Bytes of an answer's body that are read (P4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DoorAddress:
+class DoorAddress(Value):
     """Where to connect. `hosts` are tried in order, the next one only after a refusal."""
 
     hosts: tuple[str, ...]
@@ -27,8 +27,7 @@ class DoorAddress:
     """Whether every host is this machine's own: only then may a token go there (P4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DoorAsk:
+class DoorAsk(Value):
     """One HTTP request to one door. Its `repr` shows no token: the header is made from the secret when sent."""
 
     address: DoorAddress
@@ -39,16 +38,14 @@ class DoorAsk:
     token: DoorToken | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Value):
     """The door answered: HTTP status and body."""
 
     status: int
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class NoAnswer:
+class NoAnswer(Value):
     """The door did not answer, for the transport's own reason."""
 
     reason: str
@@ -170,12 +167,13 @@ def refusal_of_card(url: str, session_id: str, ask: DoorAsk, reading: DoorReadin
     if named is None:
         return f"the agent card from {address} names no session"
     if named != session_id:
-        return f"the capsule at {url} answers for session {named}"
+        # A door may repeat what it was sent: no reason holds a token.
+        told = ask.token is not None and ask.token.expose() and ask.token.expose() in named
+        return f"the capsule at {url} answers for session {ask.token if told else named}"
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class StopAnswer:
+class StopAnswer(Value):
     """What a door said to `session/stop`: the tasks it is cancelling, and what it leaves behind, each in a line."""
 
     canceled: tuple[str, ...]
@@ -220,6 +218,6 @@ def _decoded(reading: DoorReading) -> object:
     if not 200 <= reading.status < 300:
         return NoAnswer(f"the door answered with HTTP status {reading.status}")
     try:
-        return json.loads(reading.body)
-    except (ValueError, RecursionError):
+        return read_json(reading.body)
+    except NotJson:
         return NoAnswer("the door answered with a body that is not JSON")

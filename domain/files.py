@@ -1,9 +1,9 @@
 """What was found in the running directory: files read, files that could not be, and what became of a removal."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from murmur.domain.origin import LockReading, OriginReading
+from murmur.domain.value import Value
 
 
 class OriginFile(NamedTuple):
@@ -11,6 +11,8 @@ class OriginFile(NamedTuple):
 
     origin: OriginReading
     lock: LockReading = LockReading.UNREADABLE
+    present: bool = True
+    """Whether there was a file at all when its record had been read."""
 
 
 class FileMark(NamedTuple):
@@ -22,8 +24,7 @@ class FileMark(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFile:
+class ReadFile(Value):
     """A record file's content. `mark` is of the descriptor it was read from."""
 
     name: str
@@ -37,8 +38,7 @@ class ReadFile:
         return self.name.removesuffix(".json")
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadFile:
+class UnreadFile(Value):
     """A record file that could not be read. That is no evidence of anything (S3)."""
 
     name: str
@@ -50,8 +50,7 @@ class UnreadFile:
 RecordFile = ReadFile | UnreadFile
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
+class Leftover(Value):
     """An entry that is no record: a staged write, a control token, an origin."""
 
     name: str
@@ -59,20 +58,17 @@ class Leftover:
     """`None` when it is not a regular file, or could not be looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(Value):
     """The file was unlinked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Value):
     """The file was not unlinked: it is still there, or changed meanwhile."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Vanished:
+class Vanished(Value):
     """Somebody else removed the file first."""
 
 

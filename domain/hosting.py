@@ -54,15 +54,15 @@ class HostMachine:
         if self.killed:
             return None
         match what:
-            case Happening.ASKED_TO_END if self.ends_at is None:
+            case Happening.ASKED_TO_END if not self._asked:
                 self._asked = True
-                return self._begin(now)
+                return self._begin(now) if self.ends_at is None else None
             case Happening.ASKED_TO_END:
                 self._forced = True
                 return self._kill()
             case Happening.WATCHER_LOST:
                 # Without its watcher the command could outlive a killed host, so it ends now.
-                self._lost = True
+                self._lost = self._lost or not self._asked
                 return self._begin(now) if self.ends_at is None else None
             case Happening.COMMAND_ENDED:
                 # By itself: what it leaves behind goes at once. While ending: the rest of the group keeps its grace.
@@ -81,9 +81,9 @@ class HostMachine:
         """Say what the session ends with, given the command's own status (M5)."""
         if self._forced:
             return FORCED
-        if self._asked:
-            return 0
-        return FAILED if self._lost or returncode != 0 else 0
+        if self._lost:
+            return FAILED
+        return 0 if self._asked or returncode == 0 else FAILED
 
     def _begin(self, now: float) -> GroupAction:
         self.ends_at = now + self.grace

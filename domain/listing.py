@@ -94,7 +94,7 @@ def list_sessions(directory: RunningDirectory, processes: ProcessTable, *, prune
                     removal = remove(judged.file)
                     listing.note_removal(listing.pruned, judged.file.name, judged.state.reason, removal)
                     if prune and isinstance(removal, Removed):
-                        _remove_companions(directory, judged.file.stem)
+                        _remove_companions(directory, judged.file)
                 else:
                     found.append(_session(judged))
     listing.sessions = _one_row_an_id(found, listing)
@@ -152,10 +152,11 @@ def _one_row_an_id(found: list[Session], listing: Listing) -> list[Session]:
     return sorted(rows.values(), key=lambda session: session.record.session_id, reverse=True)
 
 
-def _remove_companions(directory: RunningDirectory, stem: str) -> None:
+def _remove_companions(directory: RunningDirectory, record: ReadFile) -> None:
     """Remove the control token and the origin of a session whose record was just removed, the origin last."""
-    for extension in ("control", "origin"):
-        directory.remove_companion(f"{stem}.{extension}")
+    directory.remove_companion(f"{record.stem}.control")
+    if record.origin.present:
+        directory.remove_companion(f"{record.stem}.origin")
 
 
 def prune_session(directory: RunningDirectory, session: Session, processes: ProcessTable) -> Removal:
@@ -188,7 +189,7 @@ def _remove_reread(directory: RunningDirectory, session: Session, refusal: Calla
                     return Kept(reason)
                 removal = directory.remove(file)
                 if isinstance(removal, Removed):
-                    _remove_companions(directory, session.stem)
+                    _remove_companions(directory, file)
                 return removal
     return Vanished()
 

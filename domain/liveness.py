@@ -1,22 +1,20 @@
 """Is a recorded session live? All three layers over ports: the pid, its start time, its door (P5-P7)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from murmur.domain.door import DoorAsk, NoSuchAddress, card_ask, refusal_of_card
 from murmur.domain.ports import Doors, ProcessTable
 from murmur.domain.process import Alive, Claim, Gone, ProcessState, Unverified, judge
 from murmur.domain.record import RunningRecord
+from murmur.domain.value import Value
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Value):
     """The process is the recorded one and its door answers for the session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(Value):
     """The record is kept: its door did not answer as the session, or its process could not be verified."""
 
     reason: str

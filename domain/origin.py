@@ -6,9 +6,11 @@ as long as it lives is the only evidence.
 """
 
 import json
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, TypeVar
+
+from murmur.domain.json_text import NotJson, read_json
+from murmur.domain.value import Value
 
 
 class LockReading(Enum):
@@ -28,8 +30,7 @@ class Here(NamedTuple):
     time_namespace: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Value):
     """One origin file's content. Field order is the order on disk; what could not be read is `None`."""
 
     pid: int | None = None
@@ -47,8 +48,7 @@ class Origin:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadOrigin:
+class UnreadOrigin(Value):
     """There is an origin file, and it could not be read."""
 
     reason: str
@@ -72,8 +72,8 @@ _Field = TypeVar("_Field", int, str)
 def parse_origin(content: bytes) -> Origin | None:
     """Read an origin file's bytes; `None` for anything that is not one."""
     try:
-        document = json.loads(content)
-    except (ValueError, RecursionError):
+        document = read_json(content)
+    except NotJson:
         return None
     if not isinstance(document, dict):
         return None
@@ -101,7 +101,7 @@ def _nullable(value: object, kind: type[_Field]) -> _Field | None:
 
 def render_origin(origin: Origin) -> bytes:
     """Write an origin as its file holds it: one line of JSON."""
-    document = {name: getattr(origin, name) for name in Origin.__slots__}
+    document = {name: getattr(origin, name) for name in Origin.__match_args__}
     return json.dumps(document).encode()
 
 

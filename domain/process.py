@@ -4,40 +4,40 @@ Everything here is pure. What a reading could not tell is `None`, and `None` is 
 `Unverified`, which keeps the record and licenses no signal.
 """
 
-from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
 from murmur.domain.origin import Here, LockReading, Origin, OriginReading, UnreadOrigin, elsewhere
+from murmur.domain.value import Value
 
 PID_MAX = 2**31 - 1
 """The largest number that can be a pid; 0 and everything above it address no single process (L2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class ProcessIdentity(Value):
     """A process named so that a recycled pid is never mistaken for it: its pid and its start token."""
 
     pid: int
     process_start: str
 
 
-@dataclass(frozen=True, slots=True)
-class Alive:
+class Alive(Value):
     """The pid is held by the process that the identity names."""
 
-    pidfd_inode: int | None = field(default=None, compare=False)
+    uncompared = ("pidfd_inode",)
+    pidfd_inode: int | None = None
     """The pidfd's inode where it is unique per process: what `with_origin` compares."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unverified:
+class Unverified(Value):
     """Whether the process is there could not be settled. Kept, and never signalled."""
 
+    uncompared = ("pidfd_inode",)
     reason: str
+    pidfd_inode: int | None = None
+    """As of `Alive`: it can tell another process also where no start time could be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
+class Gone(Value):
     """The process is not there any more. The only state that licenses a removal (L9)."""
 
     reason: str
@@ -83,8 +83,12 @@ def parse_stat_line(line: bytes) -> StatLine:
     return StatLine(
         _ascii(fields[_STATE]) if fields else None,
         _ascii(fields[_START]) if len(fields) > _START else None,
-        int(fields[_GROUP]) if len(fields) > _GROUP and fields[_GROUP].isdigit() else None,
+        int(fields[_GROUP]) if len(fields) > _GROUP and _is_pid(fields[_GROUP]) else None,
     )
+
+
+def _is_pid(field_bytes: bytes) -> bool:
+    return field_bytes.isdigit() and len(field_bytes) <= len(str(PID_MAX))
 
 
 def _ascii(field_bytes: bytes) -> str | None:
@@ -140,8 +144,8 @@ def with_origin(state: ProcessState, origin: OriginReading, here: Here, lock: Lo
 
 def _checked_inode(state: ProcessState, origin: Origin) -> ProcessState:
     match state:
-        case Alive(pidfd_inode=fresh) if None not in (fresh, origin.pidfd_inode) and fresh != origin.pidfd_inode:
-            return _another_start(origin.pid)
+        case Alive(fresh) | Unverified(pidfd_inode=fresh) if None not in (fresh, origin.pidfd_inode):
+            return state if fresh == origin.pidfd_inode else _another_start(origin.pid)
         case _:
             return state
 
@@ -150,8 +154,9 @@ def judge(claim: Claim, reading: ProcessReading, here: Here) -> ProcessState:
     """Say what one reading makes of one claim: layers 1 and 2, then the origin rule."""
     identity, origin = claim.identity, claim.origin
     state = classify(identity.pid, identity.process_start, reading.pid_alive, reading.start_token)
-    if isinstance(state, Alive):
-        state = Alive(reading.pidfd_inode)
+    if not isinstance(state, Gone):
+        inode = reading.pidfd_inode
+        state = Alive(inode) if isinstance(state, Alive) else Unverified(state.reason, inode)
     if isinstance(origin, Origin) and origin.names_another(identity.pid, identity.process_start):
         # Two files about one session that disagree prove nothing about either process.
         return Unverified("the session's origin file names another process than its record")

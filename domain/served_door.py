@@ -4,11 +4,13 @@ Pure: a request in, a response out. The adapter carries the bytes.
 """
 
 import json
-from dataclasses import dataclass
-from typing import NamedTuple
+from math import inf
+from typing import NamedTuple, TypeGuard
 
 from murmur.domain.agent_card import CAPSULE_EXTENSION
 from murmur.domain.door import CARD_PATH
+from murmur.domain.json_text import NotJson, read_json
+from murmur.domain.value import Value
 
 DOOR_EXTENSION = "https://docs.murmur.nexus/reference/agent-card/#murmur-door-v1"
 METHODS = ("session/stop",)
@@ -32,8 +34,7 @@ class DoorResponse(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServedSession:
+class ServedSession(Value):
     """The session behind the door. `authority` is `host:port`, as recorded."""
 
     session_id: str
@@ -98,13 +99,13 @@ def _extension(uri: str, description: str, params: dict[str, object]) -> dict[st
 
 def _rpc(body: bytes) -> dict[str, object]:
     try:
-        call = json.loads(body)
-    except (ValueError, RecursionError):
+        call = read_json(body)
+    except NotJson:
         return _rpc_error(None, _PARSE_ERROR, "the request is not JSON")
     if not isinstance(call, dict) or call.get("jsonrpc") != "2.0" or not isinstance(call.get("method"), str):
         return _rpc_error(None, _INVALID_REQUEST, "the request is not one JSON-RPC 2.0 call")
     id_ = call.get("id")
-    if isinstance(id_, bool) or not isinstance(id_, str | int | float | None):
+    if not _is_id(id_):
         return _rpc_error(None, _INVALID_REQUEST, "an id is a string or a number")
     match call["method"]:
         case "session/stop":
@@ -116,6 +117,11 @@ def _rpc(body: bytes) -> dict[str, object]:
             return _rpc_error(id_, _NO_SUCH_METHOD, "this door does not serve that method")
 
 
+def _is_id(value: object) -> TypeGuard[str | int | float | None]:
+    # A number beyond the range of floats, such as 1e999, is read as an infinity, which JSON cannot give back.
+    return isinstance(value, str | int | float | None) and not isinstance(value, bool) and value not in (inf, -inf)
+
+
 def _rpc_error(id_: str | float | None, code: int, message: str) -> dict[str, object]:
     return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message}}
 
@@ -125,4 +131,4 @@ def _refused(status: int, error: str, message: str, *headers: tuple[str, str]) -
 
 
 def _json(status: int, document: object, headers: tuple[tuple[str, str], ...] = ()) -> DoorResponse:
-    return DoorResponse(status, json.dumps(document).encode(), headers)
+    return DoorResponse(status, json.dumps(document, allow_nan=False).encode(), headers)

@@ -1,10 +1,10 @@
 """What a signal to a recorded process came to, and when none may be sent (K1)."""
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
 from murmur.domain.process import Alive, Gone, ProcessState, Unverified
+from murmur.domain.value import Value
 
 
 class StopSignal(Enum):
@@ -14,18 +14,15 @@ class StopSignal(Enum):
     KILL = "SIGKILL"
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(Value):
     """The signal went to the process that the identity names."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlreadyGone:
+class AlreadyGone(Value):
     """Nothing was signalled: the process is not there any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Value):
     """Something holds the pid and no signal reached it, for this reason."""
 
     reason: str

@@ -19,6 +19,7 @@ from murmur.domain.door import NoAnswer, StopAnswer
 from murmur.domain.listing import Session
 from murmur.domain.process import Alive, Gone, Unverified
 from murmur.domain.signals import AlreadyGone, Refused, Sent, SignalOutcome, StopSignal
+from murmur.domain.value import Value
 
 CANCEL_WAIT = 5.0
 """Seconds granted to the tasks that doors are cancelling."""
@@ -40,27 +41,23 @@ class Outcome(Enum):
     STILL_RUNNING = "still_running"
 
 
-@dataclass(frozen=True, slots=True)
-class SignalNow:
+class SignalNow(Value):
     """SIGTERM goes to the target as soon as the doors have been asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class AfterSpawner:
+class AfterSpawner(Value):
     """The target follows its spawner, itself a target, and is signalled only if it outlives it."""
 
     session_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeaveAlone:
+class LeaveAlone(Value):
     """The target's process could not be verified, so nothing is signalled."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class NothingThere:
+class NothingThere(Value):
     """The target's process is gone already."""
 
 
@@ -86,11 +83,12 @@ def _step(target: Session, targets: Sequence[Session]) -> Step:
 
 
 def _spawner(target: Session, targets: Sequence[Session]) -> Session | None:
-    """Return the nearest other target that launched this one, unless they name each other in a circle."""
+    """Return the other target that launched this one, unless they launched each other in a circle."""
     first = _launched_by(target, targets)
-    seen, spawner = [target], first
-    while spawner is not None:
-        if any(each is spawner for each in seen):
+    seen: list[Session] = []
+    spawner = first
+    while spawner is not None and not any(each is spawner for each in seen):
+        if spawner is target:
             return None
         seen.append(spawner)
         spawner = _launched_by(spawner, targets)
@@ -344,18 +342,25 @@ class StopMachine:
         return actions
 
     def _kill(self, now: float) -> list[Action]:
-        """SIGKILL what had its grace; a target still waiting for its spawner gets the wait of that one's SIGKILL."""
+        """SIGKILL what had its grace; what waited for its spawner until now gets SIGTERM before its own SIGKILL."""
+        settled = {ending.session.record.session_id: ending.outcome is not None for ending in self.endings}
         first = self._phase is _Phase.GRACE
-        due = [
-            index
-            for index in self.waited_for
-            if self.endings[index].requested is StopSignal.TERM or (self.endings[index].requested is None and not first)
-        ]
-        if first or due:
+        due: list[int] = []
+        for index in self.waited_for:
+            ending = self.endings[index]
+            if ending.requested is None:
+                assert isinstance(ending.step, AfterSpawner)
+                # The grace of a spawner that is still there was this target's own as well, once it was killed.
+                if first or settled[ending.step.session_id]:
+                    continue
+            if ending.requested is not StopSignal.KILL:
+                due.append(index)
+        waiting = any(self.endings[index].requested is None and index not in due for index in self.waited_for)
+        if first or due or waiting:
             self._phase, self._phase_ends = _Phase.KILLING, now + KILL_WAIT
             for index in due:
                 self.endings[index].requested, self.endings[index].free_at = StopSignal.KILL, None
-            return [Signal(index, StopSignal.KILL) for index in due]
+            return [*(Signal(index, StopSignal.KILL) for index in due), *self._free(now)]
         for ending in self._open():
             ending.outcome = Outcome.STILL_RUNNING
         self._phase = _Phase.DONE

@@ -65,11 +65,11 @@ class Sweep(NamedTuple):
         """Decide on a control token and an origin that have no record: only the origin can say whose they are."""
         found = self.directory.origin_of(stem)
         origin = found.origin
-        if not isinstance(origin, Origin) or origin.pid is None or origin.process_start is None:
+        if not isinstance(origin, Origin) or origin.pid is None:
             for file in files:
                 self._keep(file, "it has no record, and no origin file says whose it is")
             return
-        claim = Claim(ProcessIdentity(origin.pid, origin.process_start), origin, found.lock)
+        claim = Claim(ProcessIdentity(origin.pid, origin.process_start or ""), origin, found.lock)
         (state,) = states_of([claim], self.processes)
         match state:
             case Alive():

@@ -1,0 +1,125 @@
+"""Measure the commands and say whether each budget held: `python -m bench [--quick]`.
+
+Start-up is told as a ratio to `-c pass` of the interpreter that runs `mur`, since milliseconds are the machine's.
+Exit status 1 names the budgets that were missed.
+"""
+
+import argparse
+import signal
+import statistics
+import sys
+from contextlib import ExitStack
+from types import FrameType
+from typing import NamedTuple, NoReturn
+
+from bench.door_process import ANSWERS, DRIPS, SILENT
+from bench.layers import measure_layers
+from bench.machines import BenchError, RealSessions, answering, machine, temporary_home
+from bench.measuring import Command, Report, compile_caches, ps_shows, ratio_to_empty
+
+_SLACK = 0.3
+"""Seconds granted to a listing beyond what its slowest door is waited for."""
+_MICROSECONDS, _TIMES_FASTER = 15.0, 3.0
+
+
+class _Effort(NamedTuple):
+    """How often things are run."""
+
+    ratios: int
+    waits: int
+    layers: int
+
+
+_FULL, _QUICK = _Effort(21, 3, 41), _Effort(5, 1, 11)
+
+
+def main() -> int:
+    """Measure everything; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions: a first impression, not a verdict")
+    effort = _QUICK if parser.parse_args().quick else _FULL
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    report = Report()
+    compile_caches()
+    try:
+        _startup(report, effort.ratios)
+        _hung_doors(report, effort.waits)
+        _layers(report, effort.layers)
+    except BenchError as error:
+        print(f"\nbench: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    if report.missed:
+        print("\nmissed:", *report.missed, sep="\n  ")
+        return 1
+    print("\nevery budget held")
+    return 0
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    """Turn a signal into an exception, so that everything started is ended on the way out."""
+    sys.exit(128 + number)
+
+
+def _startup(report: Report, repetitions: int) -> None:
+    report.heading(f"Ratios to an empty interpreter, {repetitions} runs each")
+
+    def tell(name: str, budget: float | None, command: Command) -> None:
+        report.ratio(name, *_in_order(ratio_to_empty(command, repetitions), budget))
+
+    with ExitStack() as opened:
+        home = temporary_home(opened)
+        tell("mur --version", 7, Command(["--version"], home, lambda said: said.startswith("mur ")))
+        ten = machine(opened, answering(10))
+        tell("mur ps, 10 live", 9, Command(["ps"], ten.home, ps_shows(10)))
+        tell(
+            "mur stop @1 --dry-run, 10 live",
+            9,
+            Command(["stop", "@1", "--dry-run"], ten.home, lambda said: said.startswith("would signal SIGTERM: ses_")),
+        )
+    with ExitStack() as opened:
+        many = machine(opened, answering(200))
+        tell("mur ps, 200 live", 12, Command(["ps"], many.home, ps_shows(200)))
+    with ExitStack() as opened:
+        stale = machine(opened, answering(100), dead=900)
+        tell("mur ps, 1000 records, 900 dead", 16, Command(["ps"], stale.home, ps_shows(100), stale.put_back))
+    for number in (10, 50):
+        with ExitStack() as opened:
+            real = RealSessions(opened, number)
+            tell(f"mur ps, {number} real mur run", None, Command(["ps"], real.home, ps_shows(number)))
+
+
+def _in_order(figure: tuple[float, str], budget: float | None) -> tuple[float, float | None, str]:
+    ratio, detail = figure
+    return ratio, budget, detail
+
+
+def _hung_doors(report: Report, repetitions: int) -> None:
+    report.heading(f"Listing 200 sessions, 20 of them hung, {repetitions} run{'s' if repetitions > 1 else ''} each")
+    for name, manner, wait in (("20 silent doors", SILENT, 5.0), ("20 dripping doors", DRIPS, 7.0)):
+        with ExitStack() as opened:
+            manners = [manner if index % 10 == 0 else ANSWERS for index in range(200)]
+            command = Command(["ps"], machine(opened, manners).home, ps_shows(180, 20))
+            seconds = statistics.median(command.timed() for _ in range(repetitions))
+            report.figure(name, f"{seconds:.2f} s", f"<= {wait + _SLACK:g} s", held=seconds <= wait + _SLACK)
+
+
+def _layers(report: Report, repetitions: int) -> None:
+    report.heading(f"Layers 1 and 2 of one record, race-free, {repetitions} rounds")
+    ours, calls, whole = measure_layers(repetitions)
+    report.figure("readings + judge", f"{ours:.1f} us", f"<= {_MICROSECONDS:g} us", held=ours <= _MICROSECONDS)
+    report.figure("psutil status + create_time", f"{calls:.1f} us", detail="on Process objects already made")
+    report.figure("psutil Process, status + create_time", f"{whole:.1f} us", detail="from a pid, as a record has it")
+    report.figure(
+        "faster than psutil, from the same pids",
+        f"{whole / ours:.2f}x",
+        f">= {_TIMES_FASTER:g}x",
+        held=whole / ours >= _TIMES_FASTER,
+        detail=f"{calls / ours:.2f}x its two calls alone",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

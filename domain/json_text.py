@@ -1,0 +1,24 @@
+"""Is this JSON by RFC 8259? What is no record, from the wire or a file, is read here and nowhere else."""
+
+import json
+from typing import NoReturn
+
+
+class NotJson(ValueError):
+    """Bytes that are no JSON document, or one beyond what this reader can hold. The message quotes none of them."""
+
+
+def _refuse_constant(_: str) -> NoReturn:
+    raise NotJson
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def read_json(content: bytes) -> object:
+    """Return the decoded document; raise `NotJson`, also for a byte order mark and for NaN and the infinities."""
+    try:
+        return _DECODER.decode(content.decode())
+    except (ValueError, RecursionError):
+        # `from None`: the codecs' errors quote what they read.
+        raise NotJson from None
