@@ -1,5 +1,6 @@
 """Where is the Murmur home, and is it ours and private? (H1-H3)."""
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -48,6 +49,9 @@ def open_running(environment: Mapping[str, str], *, create: bool) -> int | None:
             return None
         try:
             if create:
+                # Both are looked at before either is changed: an error leaves everything as it was.
+                _insist_on_ours(location.parent, home, exactly=False)
+                _insist_on_ours(location, running, exactly=True)
                 _hold_private(location.parent, home, exactly=False)
                 _hold_private(location, running, exactly=True)
         except RegistryUnusable:
@@ -108,15 +112,26 @@ def _open_own_link(path: Path, parent: int | None, refused: OSError) -> int:
         raise _unusable(path, error) from error
 
 
-def _hold_private(path: Path, descriptor: int, *, exactly: bool) -> None:
-    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+def _private_mode(found: os.stat_result, *, exactly: bool) -> int | None:
+    """Return the mode the directory is to get; `None` when it has it."""
+    mode = stat.S_IMODE(found.st_mode)
     wanted = PRIVATE_DIRECTORY if exactly else mode & 0o7700
-    if mode == wanted:
-        return
-    try:
-        os.fchmod(descriptor, wanted)
-    except OSError as error:
-        raise _unusable(path, error) from error
+    return None if mode == wanted else wanted
+
+
+def _insist_on_ours(path: Path, descriptor: int, *, exactly: bool) -> None:
+    found = os.fstat(descriptor)
+    if _private_mode(found, exactly=exactly) is not None and os.geteuid() not in (0, found.st_uid):
+        raise _unusable(path, PermissionError(errno.EPERM, os.strerror(errno.EPERM)))
+
+
+def _hold_private(path: Path, descriptor: int, *, exactly: bool) -> None:
+    wanted = _private_mode(os.fstat(descriptor), exactly=exactly)
+    if wanted is not None:
+        try:
+            os.fchmod(descriptor, wanted)
+        except OSError as error:
+            raise _unusable(path, error) from error
 
 
 def _unusable(path: Path, error: OSError) -> RegistryUnusable:

@@ -17,37 +17,18 @@ assert sys.platform != "darwin"
 NOBODY = ProcessReading(pid_alive=False)
 _STAT_LIMIT = 4096
 _STOPPED = ("T", "t")
-_FALL_BACK = (errno.ENOSYS, errno.EPERM, errno.EMFILE, errno.ENFILE)
-_NO_PROCESS = (errno.ESRCH, errno.ENOENT, errno.EINVAL)
-
-
-def open_pidfd(pid: int) -> int | ProcessReading | None:
-    """Open the pidfd of a pid; the caller closes it.
-
-    `None` where pidfds cannot be used and layer 1 must do (L7); `NOBODY` for a number that no process holds: ESRCH,
-    or ENOENT and EINVAL, which is how a thread id reads.
-    """
-    if not 1 <= pid <= PID_MAX:
-        return NOBODY
-    if not hasattr(os, "pidfd_open"):
-        return None
-    try:
-        return os.pidfd_open(pid)
-    except OSError as error:
-        if error.errno in _NO_PROCESS:
-            return NOBODY
-        if error.errno in _FALL_BACK:
-            return None
-        raise
+_THREAD = (errno.ENOENT, errno.EINVAL)
+"""How `pidfd_open` answers for a number that is a thread's: by kernel version."""
 
 
 def read_process(pid: int) -> ProcessReading:
     """Take one look at a pid, race-free where pidfds are (L5). Raises `OutOfDescriptors`."""
-    pidfd = open_pidfd(pid)
-    if isinstance(pidfd, ProcessReading):
-        return pidfd
-    if pidfd is None:
-        return _read_by_number(pid)
+    if not 1 <= pid <= PID_MAX:
+        return NOBODY
+    try:
+        pidfd = _pidfd_open(pid)
+    except OSError as error:
+        return _read_without(error, pid)
     try:
         return _read_through(pidfd, pid)
     finally:
@@ -60,32 +41,48 @@ def held(pid: int) -> Iterator[tuple[int | None, ProcessReading]]:
 
     The descriptor is `None` where pidfds cannot be used, and where nobody is there.
     """
-    pidfd = open_pidfd(pid)
-    if isinstance(pidfd, ProcessReading):
-        yield None, pidfd
-    elif pidfd is None:
-        yield None, _read_by_number(pid)
-    else:
-        try:
-            yield pidfd, _read_through(pidfd, pid)
-        finally:
-            os.close(pidfd)
+    if not 1 <= pid <= PID_MAX:
+        yield None, NOBODY
+        return
+    try:
+        pidfd = _pidfd_open(pid)
+    except OSError as error:
+        yield None, _read_without(error, pid)
+        return
+    try:
+        yield pidfd, _read_through(pidfd, pid)
+    finally:
+        os.close(pidfd)
+
+
+def _pidfd_open(pid: int) -> int:
+    """Open the pidfd of a pid; the caller closes it. A Python without the call reads as a kernel without it."""
+    try:
+        return os.pidfd_open(pid)
+    except AttributeError:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
 
 
 def _read_through(pidfd: int, pid: int) -> ProcessReading:
     """Look at the process of an open pidfd: read its stat line, then make sure that it was still there (L5, L7)."""
     line = _stat_line(pid)
-    if has_exited(pidfd):
+    # Readable means exited, reaped or not; the end of its leader thread alone does not count.
+    watched = select.poll()
+    watched.register(pidfd, select.POLLIN)
+    if watched.poll(0):
         return NOBODY
     inode = os.fstat(pidfd).st_ino if inodes_are_unique() else None
     return ProcessReading(True, line.start_token, line.state in _STOPPED, inode)
 
 
-def has_exited(pidfd: int) -> bool:
-    """Whether the process of that pidfd has exited, reaped or not. Its leader thread alone does not count (L7)."""
-    watched = select.poll()
-    watched.register(pidfd, select.POLLIN)
-    return bool(watched.poll(0))
+def _read_without(error: OSError, pid: int) -> ProcessReading:
+    """Look at a pid whose pidfd could not be opened (L7)."""
+    if error.errno == errno.ESRCH:
+        return NOBODY
+    if error.errno in _THREAD:
+        # Held, but by a thread: its start time may show that the process is another, and it is never signalled.
+        return ProcessReading(True, _stat_line(pid).start_token, thread=True)
+    return _read_by_number(pid)
 
 
 def _read_by_number(pid: int) -> ProcessReading:
@@ -96,9 +93,9 @@ def _read_by_number(pid: int) -> ProcessReading:
     except PermissionError:
         pass
     line = _stat_line(pid)
-    if line.state == "Z" or _is_thread(pid):
+    if line.state == "Z":
         return NOBODY
-    return ProcessReading(True, line.start_token, line.state in _STOPPED)
+    return ProcessReading(True, line.start_token, line.state in _STOPPED, thread=_is_thread(pid))
 
 
 def _is_thread(pid: int) -> bool:
@@ -150,8 +147,10 @@ def inodes_are_unique() -> bool:
 
     Elsewhere all of them share the inode of every anonymous descriptor.
     """
-    pidfd = open_pidfd(os.getpid())
-    if not isinstance(pidfd, int):
+    try:
+        pidfd = _pidfd_open(os.getpid())
+    except OSError as error:
+        _insist_on_descriptors(error)
         return False
     try:
         anonymous = os.eventfd(0)
@@ -185,7 +184,7 @@ def group_members(group: int) -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdecimal():
             line = _stat_line(int(name))
-            if line.group == group and line.state not in ("Z", "X"):
+            if line.group == str(group) and line.state not in ("Z", "X"):
                 members.append(int(name))
     return members
 

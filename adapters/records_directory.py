@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,7 @@ class RecordsDirectory:
         self._descriptor = descriptor
         self._session_id = session_id
         for name in ("logs", "out"):
-            _make(name, descriptor)
+            _make_new(name, descriptor)
 
     @classmethod
     def create(cls, environment: Mapping[str, str], workdir: Path, session_id: str) -> Self:
@@ -36,10 +36,13 @@ class RecordsDirectory:
         """
         parts = ("records", *workdir.parts[1:], session_id)
         path = murmur_home(environment).joinpath(*parts)
+        if ".." in parts:
+            raise RecordsUnusable(f"cannot make {path}: its path leads back up")
         descriptor = open_home(environment)
         try:
             for part in parts:
-                _make(part, descriptor)
+                with suppress(FileExistsError) if part is not session_id else nullcontext():
+                    _make_new(part, descriptor)
                 inner = os.open(part, _OPEN, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = inner
@@ -104,18 +107,18 @@ class RecordsDirectory:
             os.close(descriptor)
 
     def _append_to(self, name: str) -> int:
-        descriptor = os.open(name, _APPEND, _PRIVATE_FILE, dir_fd=self._descriptor)
-        os.fchmod(descriptor, _PRIVATE_FILE)  # Whatever the umask made of it.
-        return descriptor
+        with ExitStack() as opened:
+            descriptor = os.open(name, _APPEND, _PRIVATE_FILE, dir_fd=self._descriptor)
+            opened.callback(os.close, descriptor)
+            os.fchmod(descriptor, _PRIVATE_FILE)  # Whatever the umask made of it.
+            opened.pop_all()
+            return descriptor
 
 
 def _unusable(path: Path, error: OSError) -> RecordsUnusable:
     return RecordsUnusable(f"cannot make {path}: {(error.strerror or str(error)).lower()}")
 
 
-def _make(name: str, directory: int) -> None:
-    try:
-        os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=directory)
-        os.chmod(name, PRIVATE_DIRECTORY, dir_fd=directory)  # Whatever the umask made of it.
-    except FileExistsError:
-        pass
+def _make_new(name: str, directory: int) -> None:
+    os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=directory)
+    os.chmod(name, PRIVATE_DIRECTORY, dir_fd=directory)  # Whatever the umask made of it.

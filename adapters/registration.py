@@ -10,7 +10,7 @@ from typing import Self
 
 from murmur.adapters.murmur_home import open_running, running_location
 from murmur.adapters.staging import write_staged
-from murmur.domain.errors import MurmurError, RegistryUnusable
+from murmur.domain.errors import RegistryUnusable
 from murmur.domain.origin import Origin, render_origin
 from murmur.domain.record import RunningRecord, render_record
 from murmur.domain.secret import ControlToken
@@ -38,90 +38,109 @@ class _Guard:
 
 
 class ControlTokenGuard(_Guard):
-    """A session's `.control` file, written before the record and removed with the guard (G3)."""
+    """A session's `.control` file alone, for a session whose record could not be written (G3)."""
 
     def __init__(self, environment: Mapping[str, str], session_id: str, token: ControlToken) -> None:
         """Write the token; raise `RegistryUnusable`, which never holds it."""
         super().__init__()
         with ExitStack() as opened:
-            directory = _directory(environment, opened)
-            name = f"{session_id}.control"
-            _written(environment, name, partial(write_staged, directory, name, token.expose().encode()))
-            opened.callback(_unlink, directory, name)
+            place = _Place(environment, opened)
+            place.write(f"{session_id}.control", lambda: token.expose().encode())
             self._opened = opened.pop_all()
 
 
 class RunningGuard(_Guard):
-    """A session's record and the origin beside it, there for exactly as long as the guard is held (G2, L8).
+    """A session's record and what belongs to it, there for exactly as long as the guard is held (G2, L8).
 
-    Leaving it removes the record, then its control token, then the origin: a reader that still finds the record
+    Leaving it removes the record, then the control token, then the origin: a reader that still finds the record
     finds the origin as well.
     """
 
-    def __init__(self, environment: Mapping[str, str], record: RunningRecord, origin: Origin, warn: Warn) -> None:
-        """Write origin and record, in this order; raise `MurmurError` with neither left behind.
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        record: RunningRecord,
+        origin: Origin,
+        warn: Warn,
+        control: ControlToken | None = None,
+    ) -> None:
+        """Write origin, control token and record, in this order; raise `MurmurError` with none of them left behind.
 
         An origin that cannot be written is a warning: the record alone still names the session.
         """
         super().__init__()
-        content = render_record(record)
+        render_record(record)  # What cannot be written at all is said before anything is.
         session_id = record.session_id
         with ExitStack() as opened:
-            directory = _directory(environment, opened)
-            unsynced = partial(_warn_unsynced, environment, warn)
+            place = _Place(environment, opened, warn)
             try:
-                self._write_origin(environment, opened, directory, session_id, origin)
-            except MurmurError as error:
+                place.write(f"{session_id}.origin", lambda: render_origin(origin), hold_lock=True)
+            except RegistryUnusable as error:
                 warn(error.message)
-            name = f"{session_id}.json"
-            _written(environment, name, partial(write_staged, directory, name, content, on_unsynced=unsynced))
-            opened.callback(_unlink, directory, f"{session_id}.control")
-            opened.callback(_unlink, directory, name)
+            if control is not None:
+                place.write(f"{session_id}.control", lambda: control.expose().encode())
+            with ExitStack() as mine:
+                place.write(f"{session_id}.json", lambda: render_record(record), removed_by=mine)
+                # Whoever wrote the control token, it goes with the record, and only once there was one.
+                opened.callback(_unlink, place.directory, f"{session_id}.control")
+                opened.push(mine.pop_all())
             self._opened = opened.pop_all()
 
-    @staticmethod
-    def _write_origin(
-        environment: Mapping[str, str], opened: ExitStack, directory: int, session_id: str, origin: Origin
+
+class _Place:
+    """The running directory, open for one guard's writes."""
+
+    def __init__(self, environment: Mapping[str, str], opened: ExitStack, warn: Warn | None = None) -> None:
+        directory = open_running(environment, create=True)
+        assert directory is not None
+        opened.callback(os.close, directory)
+        self.directory = directory
+        self._location = running_location(environment)
+        self._opened = opened
+        self._warn = warn
+
+    def write(
+        self, name: str, content: Callable[[], bytes], *, hold_lock: bool = False, removed_by: ExitStack | None = None
     ) -> None:
-        """Write the origin with its lock taken before it has its name, and hold the lock (L8)."""
-        name = f"{session_id}.origin"
+        """Put a file in place until the guard is left. `content` is called here, so that no frame above holds it.
 
-        def lock(written: int) -> None:
-            # A duplicate shares the lock, and keeps it when the writer closes its own descriptor.
-            held = os.dup(written)
-            opened.callback(os.close, held)
-            with suppress(OSError):  # No locks on this file system: a reader elsewhere will not be able to tell.
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        Raises `RegistryUnusable`, with the file removed on every other way out as well.
+        """
+        # Left last: a reader that still finds the file finds its lock held as well.
+        lock = self._opened.enter_context(ExitStack())
+        # Before it is written: an interrupt right after the rename must not leave it.
+        (removed_by or self._opened).callback(_unlink, self.directory, name)
+        try:
+            write_staged(
+                self.directory,
+                name,
+                content(),
+                before_rename=partial(_hold_lock, lock) if hold_lock else None,
+                on_unsynced=self._tell_unsynced,
+            )
+        except OSError as error:
+            # `from None`: the frames below hold what was to be written.
+            raise RegistryUnusable(f"failed to write {self._location / name}: {_text(error)}") from None
 
-        _written(
-            environment,
-            name,
-            partial(write_staged, directory, name, render_origin(origin), before_rename=lock),
-        )
-        opened.callback(_unlink, directory, name)
+    def _tell_unsynced(self, error: OSError) -> None:
+        if self._warn is not None:
+            self._warn(f"{self._location} could not be flushed to disk: {_text(error)}")
+            self._warn = None  # Once is enough for one directory.
 
 
-def _directory(environment: Mapping[str, str], opened: ExitStack) -> int:
-    directory = open_running(environment, create=True)
-    assert directory is not None
-    opened.callback(os.close, directory)
-    return directory
+def _hold_lock(opened: ExitStack, written: int) -> None:
+    """Take the session's lock before the file has its name, and keep it until `opened` is left (L8)."""
+    # A duplicate shares the lock, and keeps it when the writer closes its own descriptor.
+    held = os.dup(written)
+    opened.callback(os.close, held)
+    with suppress(OSError):  # No locks on this file system: a reader elsewhere will not be able to tell.
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _written(environment: Mapping[str, str], name: str, write: Callable[[], None]) -> None:
-    try:
-        write()
-    except OSError as error:
-        # `from None`: the frames below hold what was to be written.
-        raise RegistryUnusable(
-            f"failed to write {running_location(environment) / name}: {(error.strerror or str(error)).lower()}"
-        ) from None
+def _text(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 def _unlink(directory: int, name: str) -> None:
     with suppress(OSError):
         os.unlink(name, dir_fd=directory)
-
-
-def _warn_unsynced(environment: Mapping[str, str], warn: Warn, error: OSError) -> None:
-    warn(f"{running_location(environment)} could not be flushed to disk: {(error.strerror or str(error)).lower()}")

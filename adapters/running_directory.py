@@ -113,6 +113,8 @@ class OpenRunningDirectory:
         file's; a leftover is opened for the same reason. Between the last look and the unlink lie two system
         calls and nothing else.
         """
+        if self._descriptor is None:
+            return Vanished()
         if isinstance(file, UnreadFile) or file.mark is None:
             return Kept("it was not read")
         with ExitStack() as opened:
@@ -186,6 +188,8 @@ class OpenRunningDirectory:
         return ReadFile(name, file.content, file.mark, origin)
 
     def _read_origin(self, stem: str) -> OriginFile:
+        if self._descriptor is None:
+            return OriginFile(None, present=False)
         with ExitStack() as opened:
             try:
                 file = self._open(f"{stem}.origin", _ORIGIN_LIMIT, opened)

@@ -45,6 +45,8 @@ class Gone(Value):
 
 ProcessState = Alive | Unverified | Gone
 
+_ALIVE = Alive()
+
 
 class ProcessReading(NamedTuple):
     """What one look at one pid found. `start_token` was read after the pid was found held (L5)."""
@@ -54,6 +56,8 @@ class ProcessReading(NamedTuple):
     stopped: bool = False
     """Held by a stop signal: it accepts connections and answers nothing."""
     pidfd_inode: int | None = None
+    thread: bool = False
+    """The number is a thread's: there is no process to signal, whatever its start time (L7)."""
 
 
 class StatLine(NamedTuple):
@@ -61,7 +65,7 @@ class StatLine(NamedTuple):
 
     state: str | None
     start_token: str | None
-    group: int | None = None
+    group: str | None = None
 
 
 class Claim(NamedTuple):
@@ -83,12 +87,8 @@ def parse_stat_line(line: bytes) -> StatLine:
     return StatLine(
         _ascii(fields[_STATE]) if fields else None,
         _ascii(fields[_START]) if len(fields) > _START else None,
-        int(fields[_GROUP]) if len(fields) > _GROUP and _is_pid(fields[_GROUP]) else None,
+        _ascii(fields[_GROUP]) if len(fields) > _GROUP else None,
     )
-
-
-def _is_pid(field_bytes: bytes) -> bool:
-    return field_bytes.isdigit() and len(field_bytes) <= len(str(PID_MAX))
 
 
 def _ascii(field_bytes: bytes) -> str | None:
@@ -102,7 +102,7 @@ def classify(pid: int, recorded_start: str, pid_alive: bool, fresh_token: str | 
     if fresh_token is None:
         return Unverified(f"pid {pid}'s start time could not be read")
     if fresh_token == recorded_start and recorded_start:
-        return Alive()
+        return _ALIVE
     return _another_start(pid)
 
 
@@ -152,12 +152,16 @@ def _checked_inode(state: ProcessState, origin: Origin) -> ProcessState:
 
 def judge(claim: Claim, reading: ProcessReading, here: Here) -> ProcessState:
     """Say what one reading makes of one claim: layers 1 and 2, then the origin rule."""
-    identity, origin = claim.identity, claim.origin
+    identity, origin, lock = claim
     state = classify(identity.pid, identity.process_start, reading.pid_alive, reading.start_token)
-    if not isinstance(state, Gone):
-        inode = reading.pidfd_inode
-        state = Alive(inode) if isinstance(state, Alive) else Unverified(state.reason, inode)
+    if reading.thread and isinstance(state, Alive):
+        state = Unverified(f"pid {identity.pid} is the number of a thread, not of a process")
+    if origin is None:
+        return state
     if isinstance(origin, Origin) and origin.names_another(identity.pid, identity.process_start):
         # Two files about one session that disagree prove nothing about either process.
         return Unverified("the session's origin file names another process than its record")
-    return with_origin(state, origin, here, claim.lock)
+    if not isinstance(state, Gone):
+        inode = reading.pidfd_inode
+        state = Alive(inode) if isinstance(state, Alive) else Unverified(state.reason, inode)
+    return with_origin(state, origin, here, lock)

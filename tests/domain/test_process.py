@@ -74,7 +74,7 @@ def test_a_recorded_empty_token_matches_nothing(recorded: str, fresh: str | None
 def test_a_process_name_of_any_bytes_moves_no_field(name: bytes, state: str, start: int) -> None:
     fields = [state, "1", "77", *["0"] * 16, str(start), "0", "0"]
     line = parse_stat_line(b"4242 (" + name + b") " + " ".join(fields).encode() + b"\n")
-    assert (line.state, line.group, line.start_token) == (state, 77, str(start))
+    assert (line.state, line.group, line.start_token) == (state, "77", str(start))
 
 
 @pytest.mark.spec("L3")
