@@ -28,6 +28,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/mypy --platform darwin
+	$(BIN)/mypy tests bench examples
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.test

@@ -64,10 +64,10 @@ class GroupedCommand:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.act(GroupAction.KILL)
-        self.command.wait()
-        self._wait_until_empty()
-        self._started.close()
+        with self._started:
+            self.act(GroupAction.KILL)
+            self.command.wait()
+            self._wait_until_empty()
 
     def act(self, action: GroupAction) -> None:
         """Signal the group: its number is the watcher's, which stays ours until it is reaped on leaving."""

@@ -66,8 +66,10 @@ class Exchange:
             door.setblocking(False)
             try:
                 failed = door.connect_ex((host, self._port))
-            except OSError as error:  # An address that cannot even be written down, such as an unknown zone.
-                failed = error.errno or errno.EADDRNOTAVAIL
+            except socket.gaierror:  # An address that means nothing on this machine, such as an unknown zone.
+                failed = errno.EADDRNOTAVAIL
+            except OSError as error:
+                failed = error.errno or errno.EIO
             if failed in _UNDER_WAY:
                 self._wait_until(self._started + self._limits.connect, self._limits.connect, "without a connection")
                 return

@@ -84,6 +84,7 @@ class _Connection(asyncio.Protocol):
         self._late: asyncio.TimerHandle | None = None
         self._request: h11.Request | None = None
         self._body = bytearray()
+        self._unread = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -104,6 +105,19 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def pause_writing(self) -> None:
+        """Take no further request from a client that does not read its answers."""
+        self._unread = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on with what has arrived, and with reading."""
+        self._unread = False
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self._go_on()
+
     def data_received(self, data: bytes) -> None:
         self._http.receive_data(data)
         self._go_on()
@@ -121,7 +135,7 @@ class _Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         try:
-            while self._take(self._http.next_event()):
+            while not self._unread and self._take(self._http.next_event()):
                 pass
         except h11.RemoteProtocolError as error:
             if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -164,7 +178,8 @@ class _Connection(asyncio.Protocol):
     def _send(self, response: DoorResponse) -> None:
         headers = [("content-type", "application/json"), ("content-length", str(len(response.body)))]
         self._write(self._http.send(h11.Response(status_code=response.status, headers=[*headers, *response.headers])))
-        self._write(self._http.send(h11.Data(data=response.body)))
+        if self._request is None or self._request.method != b"HEAD":
+            self._write(self._http.send(h11.Data(data=response.body)))
         self._write(self._http.send(h11.EndOfMessage()))
 
     def _write(self, data: bytes | None) -> None:

@@ -34,9 +34,11 @@ class HttpDoors:
         """
         if not asks:
             return []
-        # Imported here: h11 is a good part of what the program costs to start, and an empty machine has no door.
-        from murmur.adapters.door_exchange import Exchange  # noqa: PLC0415
-
+        try:
+            # Imported here: h11 is a good part of what the program costs to start, and an empty machine has no door.
+            from murmur.adapters.door_exchange import Exchange  # noqa: PLC0415
+        except OSError as error:  # Importing opens files.
+            raise exhausted(_ASK_WITH) from error
         exchanges = [Exchange(ask, self._limits) for ask in asks]
         try:
             with DefaultSelector() as selector:

@@ -67,7 +67,7 @@ if sys.platform == "darwin":
         def __init__(self, opened: ExitStack) -> None:
             self._queue = select.kqueue()
             opened.callback(self._queue.close)
-            self._positions: dict[int, int] = {}
+            self._positions: dict[int, list[int]] = {}
 
         def add(self, position: int, pid: int) -> bool:
             """Ask for the exit of a pid; false when it will not be announced."""
@@ -78,14 +78,13 @@ if sys.platform == "darwin":
                 self._queue.control([event], 0)
             except OSError:
                 return False
-            self._positions[pid] = position
+            self._positions.setdefault(pid, []).append(position)
             return True
 
         def wait(self, seconds: float) -> list[int]:
             """Return the positions whose exits are announced within so many seconds."""
-            return [
-                self._positions[event.ident] for event in self._queue.control([], max(1, len(self._positions)), seconds)
-            ]
+            events = self._queue.control([], max(1, len(self._positions)), seconds)
+            return [position for event in events for position in self._positions[event.ident]]
 
 else:
 

@@ -158,7 +158,7 @@ def _on_exit(
 ) -> None:
     """Call `tell` when that child has exited, without reaping it: through its pidfd, or a thread without one."""
     if sys.platform != "darwin":
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):  # No pidfds in this kernel, or in this Python.
             pidfd = os.pidfd_open(child.pid)
             opened.callback(os.close, pidfd)
             opened.callback(loop.remove_reader, pidfd)

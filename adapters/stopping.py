@@ -65,7 +65,7 @@ class Stopping:
             (action.target, task) for action in actions if isinstance(action, LookAtTasks) for task in action.tasks
         ]
         events: list[Event] = [
-            DoorAnswered(target, read_stop_answer(reading))
+            DoorAnswered(target, read_stop_answer(reading, self._machine.targets[target].record.door_token))
             for (target, _), reading in zip(asked, self._ask(asked), strict=True)
         ]
         unfinished: dict[int, list[str]] = {target: [] for target, _ in looks}

@@ -4,7 +4,7 @@ Requests and answers are values; carrying them is an adapter's work. A reason ma
 """
 
 import json
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from murmur.domain.agent_card import session_id_from_card
 from murmur.domain.json_text import NotJson, read_json
@@ -67,6 +67,8 @@ class AskLimits(NamedTuple):
 
 STOP_LIMITS = AskLimits(2.0, 2.0, 2.0)
 """What `mur stop` grants a door to answer `session/stop` (O2)."""
+
+_Item = TypeVar("_Item")
 
 _LOCALHOST = ("127.0.0.1", "::1")
 
@@ -167,9 +169,7 @@ def refusal_of_card(url: str, session_id: str, ask: DoorAsk, reading: DoorReadin
     if named is None:
         return f"the agent card from {address} names no session"
     if named != session_id:
-        # A door may repeat what it was sent: no reason holds a token.
-        told = ask.token is not None and ask.token.expose() and ask.token.expose() in named
-        return f"the capsule at {url} answers for session {ask.token if told else named}"
+        return f"the capsule at {url} answers for session {_without(ask.token, named)}"
     return None
 
 
@@ -180,8 +180,8 @@ class StopAnswer(Value):
     residue: tuple[str, ...]
 
 
-def read_stop_answer(reading: DoorReading) -> StopAnswer | NoAnswer:
-    """Read a door's answer to `session/stop`."""
+def read_stop_answer(reading: DoorReading, token: DoorToken | None = None) -> StopAnswer | NoAnswer:
+    """Read a door's answer to `session/stop`, without the token that it may repeat."""
     document = _decoded(reading)
     if isinstance(document, NoAnswer):
         return document
@@ -190,9 +190,19 @@ def read_stop_answer(reading: DoorReading) -> StopAnswer | NoAnswer:
         return NoAnswer("the door refused session/stop")
     canceled, residue = result.get("canceled"), result.get("residue")
     return StopAnswer(
-        tuple(task for task in canceled if isinstance(task, str)) if isinstance(canceled, list) else (),
-        tuple(_residue_text(item) for item in residue if isinstance(item, dict)) if isinstance(residue, list) else (),
+        tuple(_without(token, task) for task in _items(canceled, str)),
+        tuple(_without(token, _residue_text(item)) for item in _items(residue, dict)),
     )
+
+
+def _items(value: object, kind: type[_Item]) -> list[_Item]:
+    return [item for item in value if isinstance(item, kind)] if isinstance(value, list) else []
+
+
+def _without(token: DoorToken | None, text: str) -> str:
+    """Return what a door said with the token it was sent taken out: a door may repeat it (P3)."""
+    secret = token.expose() if token is not None else ""
+    return text.replace(secret, str(token)) if secret else text
 
 
 def _residue_text(item: dict[str, object]) -> str:

@@ -488,6 +488,14 @@ def test_a_stop_answer_without_a_result_object_is_a_refusal(document: object) ->
     assert read_stop_answer(answered(document)) == NoAnswer("the door refused session/stop")
 
 
+@pytest.mark.spec("I3", "P3")
+def test_a_stop_answer_that_repeats_the_token_does_not_hold_it() -> None:
+    residue = [{"kind": "delegation", "capsule": f"x {TOKEN.expose()}"}]
+    reading = answered({"result": {"canceled": [f"tsk_{TOKEN.expose()}"], "residue": residue}})
+    told = read_stop_answer(reading, TOKEN)
+    assert told == StopAnswer(("tsk_DoorToken(<redacted>)",), ("delegation x DoorToken(<redacted>)",))
+
+
 @pytest.mark.spec("O2")
 def test_a_stop_that_was_not_answered_gives_the_reason() -> None:
     good: dict[str, Any] = {"result": {"canceled": [], "residue": []}}
