@@ -10,7 +10,7 @@ from functools import cache
 
 from murmur.adapters.descriptors import exhausted, is_exhaustion
 from murmur.domain.origin import Here
-from murmur.domain.process import PID_MAX, ProcessReading, StatLine, parse_stat_line
+from murmur.domain.process import PID_MAX, ProcessReading, StatLine, group_of_stat_line, parse_stat_line
 
 assert sys.platform != "darwin"
 
@@ -110,17 +110,23 @@ _UNREADABLE = StatLine(None, None)
 
 
 def _stat_line(pid: int) -> StatLine:
+    content = _stat(pid)
+    return _UNREADABLE if content is None else parse_stat_line(content)
+
+
+def _stat(pid: int) -> bytes | None:
+    """Return the content of a process's stat file; `None` when it cannot be read. Raises `OutOfDescriptors`."""
     if not proc_is_ours():
-        return _UNREADABLE
+        return None
     try:
         descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         _insist_on_descriptors(error)
-        return _UNREADABLE
+        return None
     try:
-        return parse_stat_line(os.read(descriptor, _STAT_LIMIT))
+        return os.read(descriptor, _STAT_LIMIT)
     except OSError:
-        return _UNREADABLE
+        return None
     finally:
         os.close(descriptor)
 
@@ -182,10 +188,9 @@ def group_members(group: int) -> list[int]:
         return []
     members = []
     for name in os.listdir("/proc"):
-        if name.isdecimal():
-            line = _stat_line(int(name))
-            if line.group == str(group) and line.state not in ("Z", "X"):
-                members.append(int(name))
+        content = (_stat(int(name)) if name.isdecimal() else None) or b""
+        if group_of_stat_line(content) == str(group) and parse_stat_line(content).state not in ("Z", "X"):
+            members.append(int(name))
     return members
 
 

@@ -65,7 +65,6 @@ class StatLine(NamedTuple):
 
     state: str | None
     start_token: str | None
-    group: str | None = None
 
 
 class Claim(NamedTuple):
@@ -87,8 +86,13 @@ def parse_stat_line(line: bytes) -> StatLine:
     return StatLine(
         _ascii(fields[_STATE]) if fields else None,
         _ascii(fields[_START]) if len(fields) > _START else None,
-        _ascii(fields[_GROUP]) if len(fields) > _GROUP else None,
     )
+
+
+def group_of_stat_line(line: bytes) -> str | None:
+    """Read the process group from a stat line, as text; `None` where it has none."""
+    fields = line.rpartition(b")")[2].split(None, _GROUP + 1)
+    return _ascii(fields[_GROUP]) if len(fields) > _GROUP else None
 
 
 def _ascii(field_bytes: bytes) -> str | None:

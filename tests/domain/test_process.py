@@ -17,6 +17,7 @@ from murmur.domain.process import (
     ProcessState,
     Unverified,
     classify,
+    group_of_stat_line,
     judge,
     parse_stat_line,
     with_origin,
@@ -73,8 +74,9 @@ def test_a_recorded_empty_token_matches_nothing(recorded: str, fresh: str | None
 @given(st.binary(max_size=40), st.sampled_from("RSDZTtXI"), st.integers(0, 2**64))
 def test_a_process_name_of_any_bytes_moves_no_field(name: bytes, state: str, start: int) -> None:
     fields = [state, "1", "77", *["0"] * 16, str(start), "0", "0"]
-    line = parse_stat_line(b"4242 (" + name + b") " + " ".join(fields).encode() + b"\n")
-    assert (line.state, line.group, line.start_token) == (state, "77", str(start))
+    content = b"4242 (" + name + b") " + " ".join(fields).encode() + b"\n"
+    line = parse_stat_line(content)
+    assert (line.state, line.start_token, group_of_stat_line(content)) == (state, str(start), "77")
 
 
 @pytest.mark.spec("L3")
