@@ -91,7 +91,8 @@ def parse_stat_line(line: bytes) -> StatLine:
 
 def group_of_stat_line(line: bytes) -> str | None:
     """Read the process group from a stat line, as text; `None` where it has none."""
-    fields = line.rpartition(b")")[2].split(None, _GROUP + 1)
+    _, found, after = line.rpartition(b")")
+    fields = after.split(None, _GROUP + 1) if found else []
     return _ascii(fields[_GROUP]) if len(fields) > _GROUP else None
 
 
