@@ -15,13 +15,15 @@ help:
 	@echo "make test    run the tests"
 	@echo "make check   run the linters, the type checker and the layer contracts"
 	@echo "make bench   measure the commands, as ratios to an empty Python"
+	@echo "make schemas write the JSON Schemas of the door's payloads to docs/schemas"
 	@echo "make clean   remove everything that make made"
 
 demo: $(VENV)/.runtime
 	@$(BIN)/python examples/demo.py
 
+# In a directory of its own, so that nothing of it is left anywhere.
 test: $(VENV)/.test
-	@$(BIN)/python -m pytest
+	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && TMPDIR="$$place" $(BIN)/python -m pytest --basetemp "$$place/t"
 
 check: $(VENV)/.test
 	$(BIN)/ruff format --check
@@ -34,8 +36,11 @@ check: $(VENV)/.test
 bench: $(VENV)/.test
 	@$(BIN)/python -m bench
 
+schemas: $(VENV)/.test
+	@$(BIN)/python -m murmur.adapters.schema_files docs/schemas
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache src/*.egg-info
 	find adapters bench cli domain examples tests -name __pycache__ -prune -exec rm -rf {} +
 
 # What each stamp names is installed. Compiling once keeps the commands' start-up short even where Python may not
@@ -56,6 +61,8 @@ $(VENV)/bin/python:
 	@test -n "$(PYTHON)" || { \
 		echo "make: no Python of version 3.11 or later was found; install one, or name it: make PYTHON=/path/to/python3" >&2; \
 		exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "make: $(PYTHON) is no Python of version 3.11 or later" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "make: $(PYTHON) has no venv module; install it (Debian, Ubuntu: apt install python3-venv), then try again" >&2; \
 		exit 1; }

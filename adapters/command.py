@@ -3,7 +3,9 @@
 A small shell leads a process group of its own and waits on a lifeline, a pipe whose only write end the host
 holds. The command joins that group as the host's own child. When the host dies by any means, the kernel closes
 the write end and the shell kills its group, itself included. While the shell is not reaped, no other group can have its
-number, so a signal to the group never reaches a stranger. A process that leaves the group by `setsid` is out of reach.
+number, so a signal to the group never reaches a stranger. A
+command that leaves the group itself, as `timeout` does, is still our child and is signalled with its own group.
+What else leaves by `setsid` is out of reach, and so is such a command when the host is killed.
 
 The one place that signals a group.
 """
@@ -12,25 +14,25 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
 from typing import Self, assert_never
 
 from murmur.adapters.exits import wait_for_any_exit
+from murmur.adapters.kernel import kernel
+from murmur.adapters.reasons import reason_of
 from murmur.domain.errors import CommandNotStarted
 from murmur.domain.hosting import GroupAction
 
-if sys.platform == "darwin":
-    from murmur.adapters import libproc as kernel
-else:
-    from murmur.adapters import procfs as kernel
-
 # It says when it is ready, since a signal before its `trap` would end it; `read` is a builtin, so it forks nothing.
 _WATCHER = "trap '' HUP INT TERM; echo; exec >&-; while read -r _; do :; done; kill -s KILL 0"
+# A watcher that was stopped with its group cannot act. This one is in another group, and continues it: that and no
+# more, since by then the number might be somebody else's.
+_WAKER = "trap '' HUP INT TERM; echo; exec >&-; while read -r _; do :; done; kill -s CONT -- -\"$0\""
 _REAP = 5.0
 """Seconds that what was killed gets to disappear."""
 
@@ -40,14 +42,23 @@ Streams = tuple[int, int]
 class GroupedCommand:
     """A command and the watcher that leads its group. A context manager: leaving it kills and reaps both."""
 
-    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], output: Streams) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        output: Streams,
+        *,
+        stdin: int | None = None,
+        workdir: Path | None = None,
+    ) -> None:
         """Start the command with its stdout and stderr on those descriptors; raise `CommandNotStarted`."""
         with ExitStack() as started:
             self.watcher = _start_watcher(started)
             try:
                 self.command = subprocess.Popen(
                     list(argv),
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.DEVNULL if stdin is None else stdin,
+                    cwd=workdir,
                     stdout=output[0],
                     stderr=output[1],
                     env=dict(environment),
@@ -56,7 +67,6 @@ class GroupedCommand:
             except (OSError, ValueError) as error:
                 raise CommandNotStarted(_why_not(argv[0], error), hint="check the command and its PATH") from None
             self._started = started.pop_all()
-        self._killed = False
 
     def __enter__(self) -> Self:
         return self
@@ -83,12 +93,39 @@ class GroupedCommand:
         for number in numbers:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.watcher.pid, number)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                self._signal_strayed(number)
 
-    def others(self) -> list[int]:
-        """Return the pids left in the group besides the watcher and the command."""
-        return [
-            pid for pid in kernel.group_members(self.watcher.pid) if pid not in (self.watcher.pid, self.command.pid)
-        ]
+    def _signal_strayed(self, number: signal.Signals) -> None:
+        """Signal a command that has left the watcher's group, as `timeout` and `setsid` do, with its own group.
+
+        It is our child and not reaped yet, so neither its number nor that of the group it leads can be another's.
+        """
+        group = self._strayed_to()
+        if group is None:
+            return
+        if group == self.command.pid:
+            os.killpg(group, number)
+        else:
+            os.kill(self.command.pid, number)
+
+    def _strayed_to(self) -> int | None:
+        """Return the command's own group when that is not the watcher's; `None` once it has been reaped."""
+        if self.command.returncode is not None:
+            return None
+        try:
+            group = os.getpgid(self.command.pid)
+        except ProcessLookupError:
+            return None
+        return None if group == self.watcher.pid else group
+
+    def others(self) -> list[int] | None:
+        """Return the pids left in the group besides the watcher and the command; `None` when they cannot be read."""
+        members, ours = kernel.group_members(self.watcher.pid), (self.watcher.pid, self.command.pid)
+        strayed = kernel.group_members(self.command.pid) if self._strayed_to() == self.command.pid else []
+        if members is None or strayed is None:
+            return None
+        return [pid for pid in (*members, *strayed) if pid not in ours]
 
     def _wait_until_empty(self) -> None:
         deadline = time.monotonic() + _REAP
@@ -97,38 +134,49 @@ class GroupedCommand:
 
 
 def _start_watcher(started: ExitStack) -> "subprocess.Popen[bytes]":
-    read_end, write_end = os.pipe()
-    started.callback(os.close, write_end)
-    try:
-        watcher = subprocess.Popen(
-            ["/bin/sh", "-c", _WATCHER],
-            stdin=read_end,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={},
-            process_group=0,
-        )
-    except OSError as error:
-        raise CommandNotStarted(f"/bin/sh, which watches over the command, did not start: {error.strerror}") from None
-    finally:
-        os.close(read_end)
-    started.callback(_end_watcher, watcher)
-    assert watcher.stdout is not None
-    with watcher.stdout as ready:
-        if not ready.read(1):
-            raise CommandNotStarted("/bin/sh, which watches over the command, ended at once")
+    """Start the watcher, and beside it what wakes it up; both wait on one lifeline, whose write end is `started`'s."""
+    with ExitStack() as passed_on:
+        try:
+            read_end, write_end = os.pipe()
+            started.callback(os.close, write_end)
+            passed_on.callback(os.close, read_end)
+            watcher = _start_shell(started, read_end, _WATCHER)
+            _start_shell(started, read_end, _WAKER, str(watcher.pid))
+        except OSError as error:
+            why = reason_of(error)
+            raise CommandNotStarted(f"/bin/sh, which watches over the command, did not start: {why}") from None
     return watcher
 
 
-def _end_watcher(watcher: "subprocess.Popen[bytes]") -> None:
-    watcher.kill()
-    watcher.wait()
+def _start_shell(started: ExitStack, lifeline: int, script: str, *arguments: str) -> "subprocess.Popen[bytes]":
+    """Start a small shell that leads a group of its own, and wait until it says that it is ready."""
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", script, *arguments],
+        stdin=lifeline,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={},
+        process_group=0,
+    )
+    started.callback(_end_shell, shell)
+    assert shell.stdout is not None
+    with shell.stdout as ready:
+        if not ready.read(1):
+            raise CommandNotStarted("/bin/sh, which watches over the command, ended at once")
+    return shell
+
+
+def _end_shell(shell: "subprocess.Popen[bytes]") -> None:
+    shell.kill()
+    shell.wait()
 
 
 def _why_not(program: str, error: OSError | ValueError) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"command not found: {program}"
+        # The kernel says the same of a script whose interpreter is missing.
+        found = "/" in program and os.access(program, os.X_OK)
+        return f"the interpreter of {program} was not found" if found else f"command not found: {program}"
     if isinstance(error, PermissionError):
         return f"command not executable: {program}"
     reason = error.strerror if isinstance(error, OSError) else "a null character in the command line"
@@ -150,17 +198,27 @@ class Tee:
     """Copies a command's output into its log and echoes it. A thread, so that a paused terminal stalls nothing else."""
 
     def __init__(self, log: int, echo: Callable[[bytes], None]) -> None:
-        read_end, self.write_end = os.pipe()
+        """Make the pipe and its thread; raise `CommandNotStarted`."""
+        try:
+            read_end, self.write_end = os.pipe()
+        except OSError as error:
+            raise CommandNotStarted(f"the command's output could not be piped: {reason_of(error)}") from error
+        self._begun = threading.Event()
         self._thread = threading.Thread(target=self._copy, args=(read_end, log, echo), name="tee", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            os.close(read_end)
+            os.close(self.write_end)
+            raise CommandNotStarted("the command's output could not be echoed: no thread can be started") from None
 
     def start(self) -> None:
         """Begin to copy; until then the pipe holds what is written. Idempotent."""
-        if self._thread.ident is None:
-            self._thread.start()
+        self._begun.set()
 
-    @staticmethod
-    def _copy(read_end: int, log: int, echo: Callable[[bytes], None]) -> None:
+    def _copy(self, read_end: int, log: int, echo: Callable[[bytes], None]) -> None:
         with open(read_end, "rb", buffering=0) as source:
+            self._begun.wait()
             while data := source.read(65536):
                 with contextlib.suppress(OSError):  # A full disk loses log lines, never the session.
                     os.write(log, data)

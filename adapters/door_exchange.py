@@ -50,9 +50,6 @@ class Exchange:
 
     def open(self) -> None:
         """Connect to the next host without waiting. Raises `NoDescriptorLeft`."""
-        now = time.monotonic()
-        if self._started is None:
-            self._started = now
         while self._hosts:
             host = self._hosts[0]
             try:
@@ -62,6 +59,9 @@ class Exchange:
                     raise NoDescriptorLeft from error
                 self._refuse(error.errno or errno.EIO)
                 continue
+            if self._started is None:
+                # Only now: waiting for a descriptor is no fault of the door's.
+                self._started = time.monotonic()
             self.socket = door
             door.setblocking(False)
             try:

@@ -7,20 +7,24 @@ import asyncio
 import errno
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 
 import h11
 
+from murmur.adapters.descriptors import spare_descriptors
 from murmur.domain.errors import DoorNotOpened
 from murmur.domain.served_door import DoorRequest, DoorResponse
 
 BODY_LIMIT = 1024 * 1024
 CONNECTIONS_LIMIT = 64
-REQUEST_TIMEOUT = 30.0
+REQUEST_TIMEOUT = 10.0
 """Seconds a connection may take to bring a whole request, idle time before it included."""
 
-Respond = Callable[[DoorRequest], DoorResponse]
+FLUSH_TIMEOUT = 2.0
+"""Seconds that a session's last answers get to reach their callers."""
+
+Respond = Callable[[DoorRequest], DoorResponse | Awaitable[DoorResponse]]
 
 
 def bind_door(address: str, port: int) -> tuple[socket.socket, str]:
@@ -40,14 +44,24 @@ def bind_door(address: str, port: int) -> tuple[socket.socket, str]:
     try:
         door = socket.create_server((str(ip), port), family=family, dualstack_ipv6=both, backlog=CONNECTIONS_LIMIT)
     except OSError as error:
+        # Not the error's own text, which goes on about the address; and a resolver's errors have another numbering.
+        number = errno.EADDRNOTAVAIL if isinstance(error, socket.gaierror) else error.errno or errno.EIO
         raise DoorNotOpened(
-            f"cannot bind the door to {address} port {port}: {os.strerror(error.errno or errno.EIO).lower()}",
-            hint="choose another --port, or leave it out to get a free one",
+            f"cannot bind the door to {address} port {port}: {os.strerror(number).lower()}",
+            hint=_BIND_HINTS.get(number),
         ) from error
     door.setblocking(False)
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
     # `localhost` only where it surely leads here: on another address it could be somebody else's port.
     name = "localhost" if ip.is_unspecified or str(ip) == "127.0.0.1" else f"[{ip}]" if ip.version == 6 else str(ip)
     return door, f"{name}:{door.getsockname()[1]}"
+
+
+_BIND_HINTS = {
+    errno.EADDRINUSE: "choose another --port, or leave it out to get a free one",
+    errno.EACCES: "choose a --port above 1023",
+    errno.EADDRNOTAVAIL: "--bind takes an address of this machine",
+}
 
 
 class DoorServer:
@@ -55,28 +69,52 @@ class DoorServer:
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
-        self._connections: set[_Connection] = set()
+        # A third of the descriptors for those served, one for those that asyncio accepts in one go before any is
+        # refused, one for those refused and not closed yet.
+        self._third = max(1, spare_descriptors(3 * CONNECTIONS_LIMIT) // 3)
+        self._connections = _Connections(self._third)
         self._server: asyncio.Server | None = None
 
     async def serve(self, door: socket.socket) -> None:
         """Answer on that socket from now on."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self._respond, self._connections), sock=door)
+        self._server = await loop.create_server(
+            lambda: _Connection(self._respond, self._connections), sock=door, backlog=self._third
+        )
+
+    async def flush(self) -> None:
+        """Let the answers that are due reach their callers, and hang up; bounded, since a caller may not read."""
+        due = [connection.answering for connection in self._connections if connection.answering is not None]
+        if due:
+            await asyncio.wait(due, timeout=FLUSH_TIMEOUT)
+        open_ones = list(self._connections)
+        for connection in open_ones:
+            connection.hang_up()
+        if open_ones:
+            await asyncio.wait([connection.lost for connection in open_ones], timeout=FLUSH_TIMEOUT)
 
     async def close(self) -> None:
         """Stop listening and drop every connection."""
+        # One that was accepted but not made yet is dropped as soon as it is.
+        self._connections.most = 0
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections):
             connection.drop()
-        if self._server is not None:
-            await self._server.wait_closed()
+
+
+class _Connections(set["_Connection"]):
+    """The connections there are, and how many there may be."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
 
 
 class _Connection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(self, respond: Respond, connections: "set[_Connection]") -> None:
+    def __init__(self, respond: Respond, connections: _Connections) -> None:
         self._respond = respond
         self._connections = connections
         self._http = h11.Connection(our_role=h11.SERVER)
@@ -85,11 +123,16 @@ class _Connection(asyncio.Protocol):
         self._request: h11.Request | None = None
         self._body = bytearray()
         self._unread = False
+        self._refused = False
+        self.answering: asyncio.Task[None] | None = None
+        """What waits for a task before it answers."""
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the connection is."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        if len(self._connections) >= CONNECTIONS_LIMIT:
+        if len(self._connections) >= self._connections.most:
             transport.abort()
             return
         self._connections.add(self)
@@ -97,8 +140,12 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost changes nothing
         self._connections.discard(self)
+        self.lost.set_result(None)
         if self._late is not None:
             self._late.cancel()
+        if self.answering is not None:
+            # Nobody waits for the answer any more; what was asked for goes on.
+            self.answering.cancel()
 
     def drop(self) -> None:
         """End the connection now."""
@@ -119,10 +166,15 @@ class _Connection(asyncio.Protocol):
             self._go_on()
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return  # Read and dropped: a reset would take the refusal away before the client has seen it.
         self._http.receive_data(data)
         self._go_on()
 
     def eof_received(self) -> bool:
+        if self._refused:
+            self.hang_up()
+            return False
         self._http.receive_data(b"")
         self._go_on()
         return False
@@ -135,12 +187,18 @@ class _Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         try:
-            while not self._unread and self._take(self._http.next_event()):
+            while not self._unread and self.answering is None and self._take(self._http.next_event()):
                 pass
         except h11.RemoteProtocolError as error:
-            if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-                self._send(DoorResponse(error.error_status_hint, b'{"error": "bad_request"}'))
-            self._hang_up()
+            self._refuse(error.error_status_hint, b'{"error": "bad_request", "message": "this is not HTTP"}')
+
+    def _refuse(self, status: int, body: bytes) -> None:
+        """Answer what will not be read to its end; the client hangs up then, or its time does."""
+        self._refused = True
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            self._send(DoorResponse(status, body, (("connection", "close"),)))
+        if self._transport is not None and self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
 
     def _take(self, event: object) -> bool:
         """Take in one event; say whether there may be another."""
@@ -152,13 +210,12 @@ class _Connection(asyncio.Protocol):
             case h11.Data(data=more):
                 self._body += more
                 if len(self._body) > BODY_LIMIT:
-                    self._send(DoorResponse(413, b'{"error": "body_too_large"}'))
-                    self._hang_up()
+                    self._refuse(413, b'{"error": "body_too_large", "message": "a body has at most 1 MiB"}')
                     return False
             case h11.EndOfMessage():
                 return self._answer()
             case h11.ConnectionClosed():
-                self._hang_up()
+                self.hang_up()
                 return False
             case _:
                 return False
@@ -166,10 +223,35 @@ class _Connection(asyncio.Protocol):
 
     def _answer(self) -> bool:
         assert self._request is not None
-        method, target = self._request.method.decode(), self._request.target.decode("latin-1")
-        self._send(self._respond(DoorRequest(method, target, bytes(self._body))))
+        headers = dict(self._request.headers)
+        response = self._respond(
+            DoorRequest(
+                self._request.method.decode(),
+                self._request.target.decode("latin-1"),
+                bytes(self._body),
+                _text(headers.get(b"host")),
+                _text(headers.get(b"authorization")),
+                _text(headers.get(b"origin")),
+            )
+        )
+        if isinstance(response, DoorResponse):
+            return self._finish(response)
+        if self._late is not None:
+            self._late.cancel()
+        self.answering = asyncio.create_task(self._answer_later(response))
+        return False
+
+    async def _answer_later(self, awaited: Awaitable[DoorResponse]) -> None:
+        response = await awaited
+        self.answering = None
+        if self._finish(response):
+            self._go_on()
+
+    def _finish(self, response: DoorResponse) -> bool:
+        """Send an answer; say whether the connection may bring another request."""
+        self._send(response)
         if self._http.our_state is h11.MUST_CLOSE:
-            self._hang_up()
+            self.hang_up()
             return False
         self._http.start_next_cycle()
         self._await_request()
@@ -177,15 +259,22 @@ class _Connection(asyncio.Protocol):
 
     def _send(self, response: DoorResponse) -> None:
         headers = [("content-type", "application/json"), ("content-length", str(len(response.body)))]
-        self._write(self._http.send(h11.Response(status_code=response.status, headers=[*headers, *response.headers])))
+        parts = [self._http.send(h11.Response(status_code=response.status, headers=[*headers, *response.headers]))]
         if self._request is None or self._request.method != b"HEAD":
-            self._write(self._http.send(h11.Data(data=response.body)))
-        self._write(self._http.send(h11.EndOfMessage()))
+            parts.append(self._http.send(h11.Data(data=response.body)))
+        parts.append(self._http.send(h11.EndOfMessage()))
+        # In one write: the second of two would wait for the client's acknowledgement of the first.
+        self._write(b"".join(part for part in parts if part))
 
     def _write(self, data: bytes | None) -> None:
-        if data and self._transport is not None:
+        if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
+        """End the connection once what was written has been read."""
         if self._transport is not None:
             self._transport.close()
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("latin-1")

@@ -7,12 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 
 from murmur.adapters.descriptors import spare_descriptors
+from murmur.adapters.kernel import kernel
 from murmur.domain.process import Claim, Gone, judge
-
-if sys.platform == "darwin":
-    from murmur.adapters import libproc as kernel
-else:
-    from murmur.adapters import procfs as kernel
 
 _TICK = 0.05
 """Seconds between looks at a process that no event announces: there are no pidfds, or no descriptor is left."""

@@ -1,27 +1,44 @@
 """What did a session's host do, for whoever looks into `logs/host.log` later?"""
 
-from typing import TextIO
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
 
 
 class HostLog:
     """Writes one JSON line an event. structlog is imported at the first one: after the readiness line."""
 
-    def __init__(self, file: TextIO, session_id: str) -> None:
-        self._file = file
+    def __init__(self, descriptor: int, session_id: str) -> None:
+        self._lines = _Lines(descriptor)
         self._session_id = session_id
+        self._log: FilteringBoundLogger | None = None
 
     def __call__(self, event: str, detail: str) -> None:
-        """Write one event. A disk that is full loses the line, never the session."""
-        import structlog  # noqa: PLC0415 - as the class says
-
-        log = structlog.wrap_logger(
-            structlog.WriteLogger(self._file),
-            processors=[
-                structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.JSONRenderer(),
-            ],
-        )
+        """Write one event. What cannot be written is lost, never the session."""
         try:
-            log.info(event, session_id=self._session_id, detail=detail)
-        except OSError:
+            if self._log is None:
+                import structlog  # noqa: PLC0415 - as the class says
+
+                self._log = structlog.wrap_logger(
+                    self._lines,
+                    processors=[
+                        structlog.processors.TimeStamper(fmt="iso", utc=True),
+                        structlog.processors.JSONRenderer(),
+                    ],
+                )
+            self._log.info(event, session_id=self._session_id, detail=detail)
+        except (OSError, ImportError):  # A full disk, or no descriptor to import with.
             return
+
+
+class _Lines:
+    """Where structlog's lines go: straight to a descriptor, with nothing left to flush at the end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def info(self, line: str) -> None:
+        """Write one line."""
+        os.write(self._descriptor, f"{line}\n".encode())

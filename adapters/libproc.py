@@ -72,8 +72,10 @@ def _sysctl(name: bytes) -> str | None:
     return buffer.value.decode("ascii", "replace") or None
 
 
-def group_members(group: int) -> list[int]:
-    """Return the pids of that process group, zombies left out."""
+def group_members(group: int) -> list[int] | None:
+    """Return the pids of that process group, zombies left out; `None` when they cannot be read."""
     pids = (ctypes.c_int * _GROUP_MAX)()
     count = _library().proc_listpgrppids(group, pids, ctypes.sizeof(pids))
-    return [pid for pid in pids[: max(0, count)] if pid and read_process(pid).pid_alive]
+    if count < 0:
+        return None
+    return [pid for pid in pids[:count] if pid and read_process(pid).pid_alive]

@@ -48,10 +48,10 @@ def open_running(environment: Mapping[str, str], *, create: bool) -> int | None:
         if running is None:
             return None
         try:
+            # Both are looked at before either is changed: an error leaves everything as it was.
+            _insist_on_ours(location.parent, home, exactly=False)
+            _insist_on_ours(location, running, exactly=True)
             if create:
-                # Both are looked at before either is changed: an error leaves everything as it was.
-                _insist_on_ours(location.parent, home, exactly=False)
-                _insist_on_ours(location, running, exactly=True)
                 _hold_private(location.parent, home, exactly=False)
                 _hold_private(location, running, exactly=True)
         except RegistryUnusable:

@@ -9,14 +9,11 @@ import signal as signals
 import sys
 from collections.abc import Sequence
 
+from murmur.adapters.kernel import kernel
+from murmur.adapters.reasons import reason_of
 from murmur.domain.origin import Here, Origin
 from murmur.domain.process import Claim, ProcessIdentity, ProcessReading, judge
 from murmur.domain.signals import AlreadyGone, Refused, Sent, SignalOutcome, StopSignal, refusal_before_signal
-
-if sys.platform == "darwin":
-    from murmur.adapters import libproc as kernel
-else:
-    from murmur.adapters import procfs as kernel
 
 _NUMBERS = {
     # A stopped process keeps SIGTERM pending until it is continued (K4).
@@ -66,5 +63,5 @@ def _send(pidfd: int | None, pid: int, numbers: tuple[signals.Signals, ...]) -> 
         except ProcessLookupError:
             return Sent() if sent else AlreadyGone()
         except OSError as error:
-            return Sent() if sent else Refused((error.strerror or str(error)).lower())
+            return Sent() if sent else Refused(reason_of(error))
     return Sent()

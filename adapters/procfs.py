@@ -182,12 +182,20 @@ def here() -> Here:
     )
 
 
-def group_members(group: int) -> list[int]:
-    """Return the pids of that process group, zombies left out; empty where `/proc` is not ours to read."""
+def group_members(group: int) -> list[int] | None:
+    """Return the pids of that process group, zombies left out; `None` where `/proc` cannot be read.
+
+    Raises `OutOfDescriptors`.
+    """
     if not proc_is_ours():
-        return []
+        return None
+    try:
+        names = os.listdir("/proc")
+    except OSError as error:
+        _insist_on_descriptors(error)
+        return None
     members = []
-    for name in os.listdir("/proc"):
+    for name in names:
         content = (_stat(int(name)) if name.isdecimal() else None) or b""
         if group_of_stat_line(content) == str(group) and parse_stat_line(content).state not in ("Z", "X"):
             members.append(int(name))

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from murmur.adapters.murmur_home import PRIVATE_DIRECTORY, murmur_home, open_home
+from murmur.adapters.reasons import reason_of
 from murmur.domain.errors import RecordsUnusable
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -79,15 +80,47 @@ class RecordsDirectory:
         except OSError as error:
             raise _unusable(self.path / "logs" / name, error) from error
 
-    def log_tail(self, name: str, lines: int) -> list[str]:
-        """Return the last lines of `logs/<name>`, read from its last 64 KiB."""
+    def open_new(self, name: str) -> int:
+        """Create a file of the directory for writing; the caller closes it. Raises `RecordsUnusable`."""
+        try:
+            return self._open_private(name, _APPEND | os.O_EXCL)
+        except OSError as error:
+            raise _unusable(self.path / name, error) from error
+
+    def open_task(self, text: str, workdir: Path | None) -> int:
+        """Write a task into `task.md` of the work folder; open it for reading, which the caller closes."""
+        path = (workdir or Path()) / "task.md"
+        content = text.encode("utf-8", "replace")
+        path.write_bytes(content)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def link(self, name: str, alias: str, unique: str) -> None:
+        """Let `alias` be the file of that name, whole at every moment. Raises `OSError`."""
+        staged = f"{alias}.{unique}"
+        os.link(name, staged, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor, follow_symlinks=False)
+        os.rename(staged, alias, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+    def head(self, name: str, limit: int) -> tuple[bytes, bool]:
+        """Return a file's first bytes and whether that is all of it; nothing for a file that cannot be read."""
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._descriptor)
+        except OSError:
+            return b"", True
+        try:
+            content = os.pread(descriptor, limit, 0)
+            return content, os.fstat(descriptor).st_size <= limit
+        finally:
+            os.close(descriptor)
+
+    def log_tail(self, name: str, lines: int, since: int = 0) -> list[str]:
+        """Return the last lines of `logs/<name>` after that many bytes, read from its last 64 KiB."""
         try:
             descriptor = os.open(f"logs/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._descriptor)
         except OSError:
             return []
         try:
             size = os.fstat(descriptor).st_size
-            content = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
+            content = os.pread(descriptor, _TAIL, max(since, size - _TAIL))
         finally:
             os.close(descriptor)
         return content.decode("utf-8", "replace").splitlines()[-lines:]
@@ -107,8 +140,11 @@ class RecordsDirectory:
             os.close(descriptor)
 
     def _append_to(self, name: str) -> int:
+        return self._open_private(name, _APPEND)
+
+    def _open_private(self, name: str, flags: int) -> int:
         with ExitStack() as opened:
-            descriptor = os.open(name, _APPEND, _PRIVATE_FILE, dir_fd=self._descriptor)
+            descriptor = os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
             opened.callback(os.close, descriptor)
             os.fchmod(descriptor, _PRIVATE_FILE)  # Whatever the umask made of it.
             opened.pop_all()
@@ -116,7 +152,7 @@ class RecordsDirectory:
 
 
 def _unusable(path: Path, error: OSError) -> RecordsUnusable:
-    return RecordsUnusable(f"cannot make {path}: {(error.strerror or str(error)).lower()}")
+    return RecordsUnusable(f"cannot make {path}: {reason_of(error)}")
 
 
 def _make_new(name: str, directory: int) -> None:

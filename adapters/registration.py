@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from murmur.adapters.murmur_home import open_running, running_location
+from murmur.adapters.reasons import reason_of
 from murmur.adapters.staging import write_staged
 from murmur.domain.errors import RegistryUnusable
 from murmur.domain.origin import Origin, render_origin
@@ -120,11 +121,11 @@ class _Place:
             )
         except OSError as error:
             # `from None`: the frames below hold what was to be written.
-            raise RegistryUnusable(f"failed to write {self._location / name}: {_text(error)}") from None
+            raise RegistryUnusable(f"failed to write {self._location / name}: {reason_of(error)}") from None
 
     def _tell_unsynced(self, error: OSError) -> None:
         if self._warn is not None:
-            self._warn(f"{self._location} could not be flushed to disk: {_text(error)}")
+            self._warn(f"{self._location} could not be flushed to disk: {reason_of(error)}")
             self._warn = None  # Once is enough for one directory.
 
 
@@ -135,10 +136,6 @@ def _hold_lock(opened: ExitStack, written: int) -> None:
     opened.callback(os.close, held)
     with suppress(OSError):  # No locks on this file system: a reader elsewhere will not be able to tell.
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _text(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 def _unlink(directory: int, name: str) -> None:

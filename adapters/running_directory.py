@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from murmur.adapters.descriptors import is_exhaustion, spare_descriptors
+from murmur.adapters.reasons import reason_of
 from murmur.domain.errors import RegistryUnusable
 from murmur.domain.files import (
     FileMark,
@@ -30,6 +31,7 @@ from murmur.domain.files import (
 )
 from murmur.domain.origin import LockReading, UnreadOrigin, parse_origin
 from murmur.domain.record import RECORD_LIMIT
+from murmur.domain.secret import ControlToken
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _BATCH = 64
@@ -92,7 +94,7 @@ class OpenRunningDirectory:
             yield [self._read_record(name, opened) for name in names]
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Look at every entry that is not `*.json`: what crashed writers may have left."""
+        """Look at every `*.tmp`, `*.control` and `*.origin`: what crashed writers may have left."""
         return [
             Leftover(name, self._look(name))
             for name in self._listed()
@@ -105,6 +107,15 @@ class OpenRunningDirectory:
             return self._read_origin(stem)
         except OSError as error:
             return OriginFile(UnreadOrigin(_reason(error)))
+
+    def control_token(self, stem: str) -> ControlToken | None:
+        """Return a session's control token; `None` when it has none that can be read."""
+        with ExitStack() as opened:
+            try:
+                file = self._open(f"{stem}.control", _ORIGIN_LIMIT, opened)
+            except OSError:
+                return None
+            return None if isinstance(file, str) else ControlToken(file.content.decode("utf-8", "replace").strip())
 
     def remove(self, file: RecordFile | Leftover) -> Removal:
         """Unlink that file if its name still holds what was judged (S4).
@@ -259,4 +270,4 @@ def _reason(error: OSError) -> str:
         return "this process has no file descriptor left to read it with"
     if error.errno == errno.ELOOP:
         return "it is a symbolic link"
-    return (error.strerror or str(error)).lower()
+    return reason_of(error)

@@ -1,187 +1,174 @@
-"""Hosts a command as a session: door, record, command, signals, and everything's end (M1, M3-M5)."""
+"""Hosts a session: its door, its signals, its work, and everything's end (M1, M3-M5)."""
 
 import asyncio
-import os
 import signal
 import socket
-import sys
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from murmur.adapters.command import GroupedCommand
 from murmur.adapters.door_server import DoorServer
-from murmur.adapters.exits import wait_for_any_exit
-from murmur.adapters.records_directory import RecordsDirectory
-from murmur.domain.hosting import GRACE, Happening, HostMachine
-from murmur.domain.served_door import ServedSession, respond
-
-if TYPE_CHECKING:
-    from subprocess import Popen
+from murmur.adapters.reasons import reason_of
+from murmur.domain.errors import CommandNotStarted
+from murmur.domain.served_door import AwaitTask, Door, DoorRequest, DoorResponse
+from murmur.domain.task_board import Task
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnd:
+    """How a session ended: the host's exit status, and what to say about it."""
+
+    exit_status: int
+    reason: str | None = None
+
+
+class Work(Protocol):
+    """What a session does while it is there."""
+
+    def start(self) -> None:
+        """Begin, inside the running loop. Raises `CommandNotStarted` with nothing left."""
+        ...
+
+    def attend(self) -> None:
+        """Look at what a request to the door may have changed."""
+        ...
+
+    async def wait_for(self, task: Task) -> None:
+        """Wait until a task is over."""
+        ...
+
+    def ask_to_end(self) -> None:
+        """End, in order; asking again ends at once."""
+        ...
+
+    async def finished(self) -> SessionEnd:
+        """Wait for the end."""
+        ...
+
+    def close(self) -> None:
+        """End whatever is left at once. Idempotent."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class HostedSession:
     """What is to be hosted, and whom to tell."""
 
-    session: ServedSession
-    argv: Sequence[str]
-    environment: Mapping[str, str]
-    output: tuple[int, int]
-    """Where the command's stdout and stderr go: two descriptors."""
-    records: RecordsDirectory
+    door: Door
+    work: Work
     enter: Callable[[], Callable[[], None]]
-    """Called once the door answers and the command runs: records the session and returns what undoes it."""
+    """Called once the door answers and the work has begun: records the session and returns what undoes it."""
     announce: Callable[[], None]
     """Called right after: the readiness line."""
     log: Callable[[str, str], None]
     """Called with an event and its detail, for the host's own log."""
-    grace: float = GRACE
+    deadline: float | None = None
+    """Seconds after which the session ends as if it had been asked to."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnd:
-    """How a session ended: the host's exit status and the command's own."""
+class EndingSignals:
+    """The signals that end a session, from the moment this is made to the end of the process.
 
-    exit_status: int
-    returncode: int
+    They do nothing else to this process any more: one that comes while the session is put together, or while the
+    last of it is put away, must not cut that short.
+    """
+
+    def __init__(self) -> None:
+        self._tell: Callable[[signal.Signals], None] | None = None
+        self._early: signal.Signals | None = None
+        self._asked = False
+        for number in _ENDING_SIGNALS:
+            # What was ignored when we were started stays ignored: that is what `nohup` and a shell's `&` mean.
+            if signal.getsignal(number) is not signal.SIG_IGN or number is signal.SIGTERM:
+                signal.signal(number, self._take)
+
+    def tell(self, listener: Callable[[signal.Signals], None]) -> None:
+        """Tell of every signal from now on, and of one that came before."""
+        self._tell = listener
+        if self._early is not None:
+            listener(self._early)
+
+    def ignore(self) -> None:
+        """Do nothing any more: the session is over. Also while Python itself ends, which forgets its own handlers."""
+        for number in _ENDING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        """Take in a signal. Called between any two steps of the main thread."""
+        again, self._asked = self._asked, True
+        if again and number == signal.SIGHUP:
+            return  # A closing terminal sends several; they are one wish.
+        if self._tell is None:
+            self._early = signal.Signals(number)
+        else:
+            self._tell(signal.Signals(number))
 
 
-def host(hosted: HostedSession, door: socket.socket) -> SessionEnd:
+def host(hosted: HostedSession, door: socket.socket | None, signals: EndingSignals) -> SessionEnd:
     """Run a session to its end. Raises `CommandNotStarted` with nothing left of it.
 
-    From now on the signals that end a session do nothing else to this process: one that comes while the last of
-    the session is put away must not cut that short.
+    Without a door, a script, it is announced when it has ended.
     """
-    running = _Host(hosted)
-    for number in _ENDING_SIGNALS:
-        # What was ignored when we were started stays ignored: that is what `nohup` and a shell's `&` mean.
-        if signal.getsignal(number) is not signal.SIG_IGN or number is signal.SIGTERM:
-            signal.signal(number, running.signalled)
-    return asyncio.run(running.run(door))
+    try:
+        runner = asyncio.Runner()
+        runner.get_loop()
+    except OSError as error:
+        raise CommandNotStarted(f"the session could not be set up: {reason_of(error)}") from error
+    try:
+        with runner:
+            return runner.run(_Host(hosted, signals).run(door))
+    finally:
+        signals.ignore()
 
 
 class _Host:
-    def __init__(self, hosted: HostedSession) -> None:
+    def __init__(self, hosted: HostedSession, signals: EndingSignals) -> None:
         self._hosted = hosted
-        self._machine = HostMachine(hosted.grace)
-        self._over = asyncio.Event()
-        self._command: GroupedCommand | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._early = False
-        """Whether a signal came before there was a command to end."""
-        self._deadline: asyncio.TimerHandle | None = None
+        self._signals = signals
 
-    async def run(self, door: socket.socket) -> SessionEnd:
-        hosted = self._hosted
+    async def run(self, door: socket.socket | None) -> SessionEnd:
+        hosted, work = self._hosted, self._hosted.work
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as opened:
-            server = DoorServer(lambda request: respond(hosted.session, request))
+            server = DoorServer(self._respond)
             opened.push_async_callback(server.close)
-            await server.serve(door)
-            command = opened.enter_context(GroupedCommand(hosted.argv, hosted.environment, hosted.output))
-            self._command, self._loop = command, loop
-            _on_exit(loop, opened, command.command, lambda: self._happened(Happening.COMMAND_ENDED))
-            _on_exit(loop, opened, command.watcher, lambda: self._happened(Happening.WATCHER_LOST))
+            if door is not None:
+                await server.serve(door)
+            opened.callback(work.close)
+            work.start()
             opened.callback(hosted.enter())
-            hosted.announce()
-            if self._early:
-                self._happened(Happening.ASKED_TO_END)
-            await self._over.wait()
-            returncode = command.command.wait()
-        return SessionEnd(self._machine.exit_status(returncode), returncode)
+            if door is not None:
+                hosted.announce()
+            if hosted.deadline is not None:
+                opened.callback(loop.call_later(hosted.deadline, self._ended_by, "the deadline").cancel)
+            self._signals.tell(lambda number: self._signalled(loop, number))
+            work.attend()
+            end = await work.finished()
+            await server.flush()
+            if door is None:
+                hosted.announce()
+        return end
 
-    def signalled(self, number: int, _: FrameType | None) -> None:
-        """Take in a signal that asks the session to end. Called between any two steps of the main thread."""
-        if self._loop is None:
-            self._early = True
-        elif not self._over.is_set():
-            with suppress(RuntimeError):  # The loop is closed: the session is over.
-                self._loop.call_soon_threadsafe(self._asked_to_end, signal.Signals(number).name)
+    def _signalled(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
+        with suppress(RuntimeError):  # The loop is closed: the session is over.
+            loop.call_soon_threadsafe(self._ended_by, number.name)
 
-    def _asked_to_end(self, name: str) -> None:
-        self._hosted.log("signal", name)
-        self._happened(Happening.ASKED_TO_END)
+    def _ended_by(self, what: str) -> None:
+        self._hosted.work.ask_to_end()
+        self._hosted.log("asked to end", what)
 
-    def _happened(self, what: Happening) -> None:
-        machine, command = self._machine, self._command
-        assert command is not None
-        now = time.monotonic()
-        action = machine.happened(what, now)
-        self._hosted.log("happened", what.value)
-        if action is not None:
-            command.act(action)
-        if machine.ends_at is not None and self._deadline is None:
-            self._deadline = asyncio.get_running_loop().call_later(machine.ends_at - now, self._time_is_up)
-        if machine.command_ended and not machine.killed:
-            self._follow_the_rest()
-        self._finish_if_done()
+    def _respond(self, request: DoorRequest) -> "DoorResponse | asyncio.Future[DoorResponse]":
+        answer = self._hosted.door.answer(request)
+        if request.method == "POST":
+            self._hosted.work.attend()
+        if isinstance(answer, AwaitTask):
+            return asyncio.ensure_future(self._respond_later(answer))
+        return answer
 
-    def _time_is_up(self) -> None:
-        action = self._machine.tick(time.monotonic())
-        assert self._command is not None
-        if action is not None:
-            self._hosted.log("killed", "the grace is over")
-            self._command.act(action)
-        self._finish_if_done()
-
-    def _finish_if_done(self) -> None:
-        if self._machine.done:
-            if self._deadline is not None:
-                self._deadline.cancel()
-            self._over.set()
-
-    def _follow_the_rest(self) -> None:
-        """Tell when nothing is left of the group; its other processes are not our children, so a thread waits."""
-        loop, command = asyncio.get_running_loop(), self._command
-        assert command is not None
-        ends_at = self._machine.ends_at or 0.0
-
-        def wait() -> None:
-            while (left := command.others()) and time.monotonic() < ends_at:
-                wait_for_any_exit(left, ends_at)
-            if not left:
-                with suppress(RuntimeError):  # The loop is closed: the grace was over first.
-                    loop.call_soon_threadsafe(self._happened, Happening.GROUP_EMPTY)
-
-        threading.Thread(target=wait, name="group", daemon=True).start()
-
-
-def _on_exit(
-    loop: asyncio.AbstractEventLoop, opened: AsyncExitStack, child: "Popen[bytes]", tell: Callable[[], None]
-) -> None:
-    """Call `tell` when that child has exited, without reaping it: through its pidfd, or a thread without one."""
-    if sys.platform != "darwin":
-        with suppress(OSError, AttributeError):  # No pidfds in this kernel, or in this Python.
-            pidfd = os.pidfd_open(child.pid)
-            opened.callback(os.close, pidfd)
-            opened.callback(loop.remove_reader, pidfd)
-
-            def ready() -> None:
-                loop.remove_reader(pidfd)
-                tell()
-
-            loop.add_reader(pidfd, ready)
-            return
-
-    def wait() -> None:
-        _wait_unreaped(child.pid)
-        with suppress(RuntimeError):  # The loop is closed: the session was over first.
-            loop.call_soon_threadsafe(tell)
-
-    threading.Thread(target=wait, name="exit", daemon=True).start()
-
-
-def _wait_unreaped(pid: int) -> None:
-    """Wait for a child's exit and leave it to be reaped, so that its number stays its own."""
-    if sys.platform != "darwin":
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    else:
-        while not wait_for_any_exit([pid], time.monotonic() + 3600):
-            pass
+    async def _respond_later(self, answer: AwaitTask) -> DoorResponse:
+        await self._hosted.work.wait_for(answer.task)
+        return answer.respond()

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
+from bench.door import KINDS, card_rates, idle, largest_imports, readiness
 from bench.door_process import ANSWERS, DRIPS, SILENT
 from bench.layers import measure_layers
 from bench.machines import BenchError, RealSessions, answering, machine, temporary_home
@@ -20,6 +21,7 @@ from bench.measuring import Command, Report, compile_caches, ps_shows, ratio_to_
 _SLACK = 0.3
 """Seconds granted to a listing beyond what its slowest door is waited for."""
 _MICROSECONDS, _TIMES_FASTER = 15.0, 3.0
+_OF_A_BARE_DOOR, _TO_READINESS, _MEGABYTES = 0.7, 30.0, 35.0
 
 
 class _Effort(NamedTuple):
@@ -28,9 +30,12 @@ class _Effort(NamedTuple):
     ratios: int
     waits: int
     layers: int
+    rates: int
+    idle: float
+    """Seconds."""
 
 
-_FULL, _QUICK = _Effort(21, 3, 41), _Effort(5, 1, 11)
+_FULL, _QUICK = _Effort(21, 3, 41, 9, 60.0), _Effort(5, 1, 11, 3, 10.0)
 
 
 def main() -> int:
@@ -46,6 +51,7 @@ def main() -> int:
         _startup(report, effort.ratios)
         _hung_doors(report, effort.waits)
         _layers(report, effort.layers)
+        _door(report, effort)
     except BenchError as error:
         print(f"\nbench: {error}", file=sys.stderr)
         return 2
@@ -119,6 +125,33 @@ def _layers(report: Report, repetitions: int) -> None:
         held=whole / ours >= _TIMES_FASTER,
         detail=f"{calls / ours:.2f}x its two calls alone",
     )
+
+
+def _door(report: Report, effort: _Effort) -> None:
+    report.heading(f"A session's own door, {effort.rates} rounds in turn with a bare starlette app")
+    rates = card_rates(effort.rates)
+    report.figure(
+        "cards a second, of the bare door's",
+        f"{rates.ratio:.2f}x",
+        f">= {_OF_A_BARE_DOOR:g}x",
+        held=rates.ratio >= _OF_A_BARE_DOOR,
+        detail=f"{rates.ours:.0f} to {rates.bare:.0f}; uvicorn reads with {rates.parser}",
+    )
+    # A median of fewer runs moves more than the budget leaves.
+    repetitions = max(15, effort.ratios)
+    report.heading(f"From start to readiness line, to an empty interpreter, {repetitions} runs each")
+    for kind, arguments_of in KINDS.items():
+        ready = readiness(arguments_of, repetitions)
+        report.ratio(kind, ready.ratio, _TO_READINESS, ready.detail)
+        report.figure("  its largest imports", "", detail=largest_imports(arguments_of))
+    report.heading(f"An idle session, {effort.idle:g} s")
+    for kind, arguments_of in KINDS.items():
+        found = idle(arguments_of, effort.idle)
+        report.figure(f"wake-ups, {kind}", str(found.wakes), "0", held=found.wakes == 0)
+        megabytes = found.private / 1e6
+        report.figure(
+            f"private memory, {kind}", f"{megabytes:.1f} MB", f"<= {_MEGABYTES:g} MB", held=megabytes <= _MEGABYTES
+        )
 
 
 if __name__ == "__main__":

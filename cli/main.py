@@ -28,6 +28,9 @@ COMMANDS = {
     "ps": "murmur.cli.ps",
     "run": "murmur.cli.run",
     "stop": "murmur.cli.stop",
+    "send": "murmur.cli.send",
+    "cancel": "murmur.cli.cancel",
+    "control": "murmur.cli.control",
     "token": "murmur.cli.token",
     "prune": "murmur.cli.prune",
 }

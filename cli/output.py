@@ -1,6 +1,7 @@
 """How is a person, or a program reading `--json`, told? The one place that prints results, warnings and errors."""
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -9,8 +10,11 @@ from typing import TextIO
 
 import typer
 
-from murmur.domain.errors import MurmurError
+from murmur.domain.errors import MurmurError, OutputNotWritten
 from murmur.domain.visible_text import visible
+
+_LEFT = (errno.EPIPE, errno.EBADF)
+"""How a stdout reads whose reader has left, or that was closed from the start."""
 
 
 def tolerate_any_text() -> None:
@@ -21,13 +25,22 @@ def tolerate_any_text() -> None:
 
 
 def say(text: str) -> None:
-    """Print one line, or several, of a command's result."""
-    _write(sys.stdout, text)
+    """Print one line, or several, of a command's result. Raises `OutputNotWritten`, but not for a reader that left."""
+    error = _write(sys.stdout, text)
+    if error is not None and error.errno not in _LEFT:
+        from murmur.adapters.reasons import reason_of  # noqa: PLC0415 - `--version` needs no adapter
+
+        raise OutputNotWritten(f"the result could not be written to stdout: {reason_of(error)}")
 
 
 def say_document(document: object) -> None:
-    """Print the one JSON document of a `--json` command, on one line so that it can be read line by line."""
-    _write(sys.stdout, json.dumps(document))  # In ASCII: safe on any terminal and under any locale.
+    """Print the one JSON document of a `--json` command, as `say` does: on one line, in ASCII for any locale."""
+    say(json.dumps(document))
+
+
+def announce(text: str) -> None:
+    """Print what a session says of itself. Whatever happens to its stdout never ends it (M4)."""
+    _write(sys.stdout, text)
 
 
 def note(text: str) -> None:
@@ -40,16 +53,20 @@ def warn(text: str) -> None:
     _write(sys.stderr, f"warning: {visible(text)}")
 
 
-def _write(stream: TextIO | None, text: str) -> None:
-    """Write and flush; a reader that has gone is silence, and never changes what the command does (M4)."""
+def _write(stream: TextIO | None, text: str) -> OSError | None:
+    """Write and flush; return what went wrong, after which the stream is silent."""
     if stream is None:
-        return
+        return None
     try:
         print(text, file=stream, flush=True)
     except UnicodeEncodeError:
         print(text.encode("utf-8", "backslashreplace").decode(), file=stream, flush=True)
-    except (OSError, ValueError):
+    except ValueError:  # It is closed.
         _silence(stream)
+    except OSError as error:
+        _silence(stream)
+        return error
+    return None
 
 
 def _silence(stream: TextIO) -> None:
@@ -88,7 +105,7 @@ def reporting(*, as_json: bool) -> Iterator[None]:
 
 def report(error: MurmurError, *, as_json: bool) -> None:
     """Print one error: on stderr for a person, as the document on stdout for a program."""
-    if as_json:
+    if as_json and not isinstance(error, OutputNotWritten):
         say_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
         return
     note(f"error[{error.code}]: {shown(error.message)}")

@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
+from murmur.adapters.running_directory import OpenRunningDirectory
 from murmur.cli import wiring
 from murmur.cli.output import note, reporting, say, say_document
 from murmur.cli.registry_notes import removal_summary
 from murmur.cli.resolving import session_of
-from murmur.domain.errors import NotVerified
-from murmur.domain.files import Removed
+from murmur.domain.errors import NotRemoved, NotVerified
+from murmur.domain.files import Kept, Removed
 from murmur.domain.listing import FileNote, Listing, remove_unverified
 from murmur.domain.process import Unverified
 from murmur.domain.visible_text import visible
@@ -36,16 +37,28 @@ def prune(
     """
     with reporting(as_json=as_json), wiring.running_directory(create=not dry_run) as directory:
         listing = wiring.read_registry(directory, prune=not dry_run)
+        kept: str | None = None
         if unverified is not None:
-            session = session_of(unverified, listing)
-            if not isinstance(session.state, Unverified):
-                raise NotVerified(
-                    f"{session.record.session_id} is verified and running, so its record stays",
-                    hint="`mur stop` ends a session",
-                )
-            removal = Removed() if dry_run else remove_unverified(directory, session)
-            listing.note_removal(listing.pruned, f"{session.stem}.json", f"unverified: {session.state.reason}", removal)
+            kept = _remove_unverified(unverified, listing, directory, dry_run=dry_run)
         _tell(listing, dry_run=dry_run, as_json=as_json)
+        if kept is not None:
+            if as_json:
+                raise typer.Exit(NotRemoved.exit_status)
+            raise NotRemoved(kept)
+
+
+def _remove_unverified(address: str, listing: Listing, directory: OpenRunningDirectory, *, dry_run: bool) -> str | None:
+    """Remove one unverified record; say why not if it is still there."""
+    session = session_of(address, listing)
+    if not isinstance(session.state, Unverified):
+        raise NotVerified(
+            f"{visible(session.record.session_id)} is verified and running, so its record stays",
+            hint="`mur stop` ends a session",
+        )
+    removal = Removed() if dry_run else remove_unverified(directory, session)
+    name = f"{session.stem}.json"
+    listing.note_removal(listing.pruned, name, f"unverified: {session.state.reason}", removal)
+    return f"{visible(name)}: {visible(removal.reason)}" if isinstance(removal, Kept) else None
 
 
 def _tell(listing: Listing, *, dry_run: bool, as_json: bool) -> None:

@@ -9,12 +9,12 @@ import typer
 from murmur.cli import wiring
 from murmur.cli.output import in_colour, is_terminal, note, reporting, say, say_document
 from murmur.cli.registry_notes import tell_of_files
-from murmur.cli.table import table
+from murmur.cli.table import table, width
 from murmur.domain.listing import Session
 from murmur.domain.liveness import Live, Liveness, Unreachable, with_doors
 from murmur.domain.process import Gone
 from murmur.domain.uptime import uptime_text
-from murmur.domain.visible_text import visible, width
+from murmur.domain.visible_text import visible
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

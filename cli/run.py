@@ -1,206 +1,149 @@
-"""`mur run`: host a command as a session for as long as it runs (M1, M3-M5)."""
+"""`mur run`: host a command as a session, for as long as it runs or for the tasks it is sent (M1, M3-M5)."""
 
 import gc
-import json
 import os
 import signal
-import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from murmur.adapters.command import Tee, status_text
-from murmur.adapters.door_server import bind_door
-from murmur.adapters.host_log import HostLog
-from murmur.adapters.identifiers import mint
-from murmur.adapters.records_directory import RecordsDirectory
-from murmur.adapters.registration import RunningGuard
-from murmur.adapters.session_host import HostedSession, SessionEnd, host
-from murmur.adapters.terminal import has_controlling_terminal
-from murmur.cli import wiring
-from murmur.cli.output import echo_bytes, report, reporting, say, warn
-from murmur.domain.errors import FAILED, CommandFailed, CommandNotStarted, MurmurError
-from murmur.domain.record import RunningRecord
-from murmur.domain.served_door import ServedSession
-from murmur.domain.uptime import started_at_text
+from murmur.adapters.reasons import reason_of
+from murmur.cli.hosting import Launch, host_session
+from murmur.cli.output import report, reporting
+from murmur.domain.command_environment import WITHHELD
+from murmur.domain.durations import seconds_of
+from murmur.domain.errors import FAILED, CommandFailed, CommandNotStarted
+from murmur.domain.task_board import Acceptance, AfterTask
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _VERSION = "0.0.0"
-_TAIL_LINES = 20
-# What belongs to this session's own launch and to no command: lifelines, handles and grants are one process's.
-_WITHHELD = (
-    "MURMUR_SPAWNER", "MURMUR_SPAWNER_LIFELINE", "MURMUR_FORMATION_LIFELINE", "MURMUR_FORMATION_CHANNEL",
-    "MURMUR_FORMATION_PEERS",
-)  # fmt: skip
+_ACCEPTANCES: tuple[Acceptance, ...] = ("none", "single", "queue")
+_AFTER_TASK: tuple[AfterTask, ...] = ("exit", "sleep")
+_Choice = TypeVar("_Choice", bound=str)
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
-def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The command to host.")],
+def run(  # noqa: PLR0913, PLR0917 - one parameter an option
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="-- COMMAND...", help="The command to host, without a manifest.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option("--manifest", metavar="FILE", help="A capsule's murmur.yaml.")
+    ] = None,
+    workdir: Annotated[Path | None, typer.Option("--workdir", metavar="DIR", help="Where the command works.")] = None,
     bind: Annotated[str, typer.Option("--bind", metavar="ADDR", help="Address of the door.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the door; 0 picks one.")] = 0,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port", metavar="PORT", min=0, max=65535, help="Port of the door; 0 picks one.", show_default="0"
+        ),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="TEXT|FILE", help="Begin with this task, or the one in that file.")
+    ] = None,
+    deadline: Annotated[
+        str | None, typer.Option("--deadline", metavar="TIME", help="End the session then: 90s, 30m, 2h.")
+    ] = None,
+    task_acceptance: Annotated[
+        str | None,
+        typer.Option("--lifecycle-task-acceptance", metavar="none|single|queue", help="Instead of the manifest's."),
+    ] = None,
+    after_task: Annotated[
+        str | None, typer.Option("--lifecycle-after-task", metavar="exit|sleep", help="Instead of the manifest's.")
+    ] = None,
+    env_file: Annotated[
+        bool, typer.Option("--env-file/--no-env-file", help="Read the .env beside the manifest.")
+    ] = True,
+    detach: Annotated[bool, typer.Option("--detach", help="Return once the door answers; the session stays.")] = False,
+    readiness_tokens: Annotated[bool, typer.Option("--readiness-tokens", hidden=True)] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the readiness line as JSON.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Echo the command's output.")] = False,
 ) -> None:
-    """Host a command as a session while it runs.
+    """Host a command as a session.
 
     It is addressable by `mur ps`, `mur stop` and its door, and ends with everything it started.
     """
     gc.enable()
     # A child's status is lost where a parent left SIGCHLD ignored.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if bool(command) == (manifest is not None):
+        raise typer.BadParameter("give a command after --, or --manifest")
+    if detach:
+        # Imported by who wants it: it starts this very command again.
+        from murmur.cli.detach import run_detached  # noqa: PLC0415
+
+        raise typer.Exit(run_detached(as_json=as_json))
     with reporting(as_json=as_json):
-        end, failure = _host(command, bind, port, as_json=as_json, verbose=verbose)
-        if failure is not None:
+        launch = _from_command(command, workdir) if command else _from_manifest(manifest, workdir, env_file=env_file)
+        launch = replace(
+            launch,
+            bind=bind,
+            port=launch.port if port is None else port,
+            acceptance=_choice("--lifecycle-task-acceptance", task_acceptance, _ACCEPTANCES, launch.acceptance),
+            after_task=_choice("--lifecycle-after-task", after_task, _AFTER_TASK, launch.after_task),
+            task=None if task is None else _task(task),
+            deadline=None if deadline is None else _seconds(deadline),
+            as_json=as_json,
+            verbose=verbose,
+            readiness_tokens=readiness_tokens,
+        )
+        end = host_session(launch)
+        if end.exit_status == FAILED:
             # The readiness line was the one document of --json, so this goes to stderr.
-            report(failure, as_json=False)
+            report(CommandFailed(end.reason or "the session failed"), as_json=False)
         raise typer.Exit(end.exit_status)
 
 
-def _host(
-    command: Sequence[str], bind: str, port: int, *, as_json: bool, verbose: bool
-) -> tuple[SessionEnd, CommandFailed | None]:
-    session_id = mint("ses_")
-    started = wiring.clock.monotonic()
-    workdir = _workdir()
-    with ExitStack() as opened:
-        records, recorded = _records(opened, workdir, session_id)
-        door, authority = bind_door(bind, port)
-        opened.callback(door.close)
-        session = ServedSession(session_id, Path(command[0]).name or command[0], _VERSION, authority)
-        _trace(
-            records,
-            "session_start",
-            capsule_name=session.capsule_name,
-            capsule_version=session.capsule_version,
-        )
-        output, tees = _output(opened, records, verbose=verbose, as_json=as_json)
-        end: SessionEnd | None = None
-        try:
-            end = host(
-                HostedSession(
-                    session,
-                    command,
-                    _environment(records, session_id),
-                    output,
-                    records,
-                    enter=lambda: _enter(session, records, recorded=recorded),
-                    announce=lambda: _announce(session, records, workdir, tees, as_json=as_json),
-                    log=_log(opened, records, session_id),
-                ),
-                door,
-            )
-        finally:
-            milliseconds = round(1000 * (wiring.clock.monotonic() - started))
-            status = FAILED if end is None else end.exit_status
-            _trace(records, "session_end", exit_status=status, duration_ms=milliseconds)
-        return end, CommandFailed(_failure(command, end, records)) if end.exit_status == FAILED else None
+def _from_command(command: Sequence[str], workdir: Path | None) -> Launch:
+    """Host a command as it is: named after itself, in the caller's environment, taking no tasks."""
+    environment = {name: value for name, value in os.environ.items() if name not in WITHHELD}
+    return Launch(Path(command[0]).name or command[0], _VERSION, command, _workdir(workdir), environment)
 
 
-def _workdir() -> Path:
+def _from_manifest(path: Path | None, workdir: Path | None, *, env_file: bool) -> Launch:
+    assert path is not None
+    # Imported by who has a manifest: a plain command pays for neither YAML nor pydantic.
+    from murmur.cli.from_manifest import launch_from_manifest  # noqa: PLC0415
+
+    return launch_from_manifest(path, _workdir(workdir), read_env_file=env_file)
+
+
+def _workdir(given: Path | None) -> Path:
     try:
-        return Path.cwd()
+        place = Path.cwd() if given is None else given.resolve(strict=True)
     except OSError as error:
         raise CommandNotStarted(
-            f"the current directory cannot be read: {(error.strerror or str(error)).lower()}",
-            hint="change to a directory that exists",
+            f"the work folder {given or '.'} cannot be used: {reason_of(error)}",
+            hint="give a directory that exists",
         ) from error
+    if not place.is_dir():
+        raise CommandNotStarted(f"the work folder {place} is no directory", hint="give a directory that exists")
+    return place
 
 
-def _records(opened: ExitStack, workdir: Path, session_id: str) -> tuple[RecordsDirectory, bool]:
-    """Open the session's records directory; in a private temporary place where there is no usable Murmur home."""
+def _task(given: str) -> str:
+    """Return the content of the file of that name, or the text itself where there is none."""
     try:
-        return opened.enter_context(RecordsDirectory.create(os.environ, workdir, session_id)), True
-    except MurmurError as error:
-        try:
-            path = Path(tempfile.mkdtemp(prefix="murmur-"))
-        except OSError:
-            raise error from None  # There is no place for its logs at all, so the first reason counts.
-        warn(f"{error.message}; the session runs unrecorded, with its logs in {path}")
-        return opened.enter_context(RecordsDirectory.elsewhere(path, session_id)), False
+        return Path(given).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):  # No such file, or no possible name of one.
+        return given
 
 
-def _environment(records: RecordsDirectory, session_id: str) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name not in _WITHHELD}
-    return environment | {"MURMUR_SESSION_ID": session_id, "MURMUR_RECORDS_DIR": str(records.path)}
-
-
-def _output(
-    opened: ExitStack, records: RecordsDirectory, *, verbose: bool, as_json: bool
-) -> tuple[tuple[int, int], Sequence[Tee]]:
-    """Open the command's stdout and stderr: its logs, or pipes that are copied there and echoed."""
-    logs = [records.open_log(name) for name in ("stdout.log", "stderr.log")]
-    for log in logs:
-        opened.callback(os.close, log)
-    if not verbose:
-        return (logs[0], logs[1]), ()
-    # With --json stdout carries one document, so everything else goes to stderr.
-    echoes = [echo_bytes(sys.stderr if as_json else sys.stdout), echo_bytes(sys.stderr)]
-    tees = [Tee(log, echo) for log, echo in zip(logs, echoes, strict=True)]
-    for tee in tees:
-        opened.callback(tee.finish)
-        opened.callback(os.close, tee.write_end)
-    return (tees[0].write_end, tees[1].write_end), tees
-
-
-def _enter(session: ServedSession, records: RecordsDirectory, *, recorded: bool) -> Callable[[], None]:
-    """Record the session. Failing to is a warning: the session runs on, unlisted (G2)."""
-    origin = wiring.processes.own_origin()
-    record = RunningRecord(
-        session_id=session.session_id,
-        url=session.authority,
-        pid=os.getpid(),
-        process_start=origin.process_start or "",
-        capsule_name=session.capsule_name,
-        capsule_version=session.capsule_version,
-        workdir=str(records.path),
-        outlives_launcher=not has_controlling_terminal(),
-        started_at=started_at_text(wiring.clock.now()),
-    )
-    if recorded:
-        try:
-            return RunningGuard(os.environ, record, origin, warn).close
-        except MurmurError as error:
-            warn(f"{error.message}; the session runs on, but `mur ps` will not list it")
-    return lambda: None
-
-
-def _announce(
-    session: ServedSession, records: RecordsDirectory, workdir: Path, tees: Sequence[Tee], *, as_json: bool
-) -> None:
-    """Say that the session is there, before anything of its command is echoed."""
-    line = {
-        "name": session.capsule_name,
-        "pid": os.getpid(),
-        "records_dir": str(records.path),
-        "session_id": session.session_id,
-        "url": session.authority,
-        "version": session.capsule_version,
-        "workdir": str(workdir),
-    }
-    say(json.dumps(line, sort_keys=True) if as_json else f"murmur: url {line['url']}\nsession: {line['session_id']}")
-    for tee in tees:
-        tee.start()
-
-
-def _log(opened: ExitStack, records: RecordsDirectory, session_id: str) -> HostLog:
-    file = opened.enter_context(open(records.open_log("host.log"), "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - a descriptor
-    return HostLog(file, session_id)
-
-
-def _trace(records: RecordsDirectory, event_type: str, **fields: object) -> None:
+def _seconds(text: str) -> float:
     try:
-        records.trace(event_type, **fields)
-    except OSError as error:
-        warn(f"the trace of {records.path} could not be written: {(error.strerror or str(error)).lower()}")
+        return seconds_of(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--deadline {text}: {error}") from None
 
 
-def _failure(command: Sequence[str], end: SessionEnd, records: RecordsDirectory) -> str:
-    tail = records.log_tail("stderr.log", _TAIL_LINES)
-    quoted = "; its last stderr lines were:" + "".join(f"\n  {line}" for line in tail) if tail else ""
-    return f"the command {command[0]} ended with {status_text(end.returncode)}{quoted}"
+def _choice(option: str, given: str | None, choices: Sequence[_Choice], otherwise: _Choice) -> _Choice:
+    if given is None:
+        return otherwise
+    for choice in choices:
+        if choice == given:
+            return choice
+    raise typer.BadParameter(f"{option} is one of {', '.join(choices)}")

@@ -25,7 +25,8 @@ def stop(
     ] = None,
     all_sessions: Annotated[bool, typer.Option("--all", help="Every session that `mur ps` shows.")] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, max=86400, help="Seconds between SIGTERM and SIGKILL.")
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=0, max=86400, help="Seconds between SIGTERM and SIGKILL."),
     ] = 10.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be signalled.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of text.")] = False,
@@ -35,7 +36,7 @@ def stop(
     Their doors are asked to cancel tasks; then SIGTERM, one grace for all, and SIGKILL.
     """
     if bool(addresses) == all_sessions:
-        raise typer.BadParameter("give the addresses of sessions, or --all")
+        raise typer.BadParameter("give the addresses of sessions, or --all, not both")
     if not isfinite(timeout):
         raise typer.BadParameter("--timeout is a number of seconds")
     with reporting(as_json=as_json):

@@ -5,7 +5,9 @@ from typing import NamedTuple, assert_never
 
 from murmur.domain.errors import FAILED, MurmurError, NotVerified, OutlivedKill
 from murmur.domain.listing import Session
-from murmur.domain.stop import AfterSpawner, Ending, LeaveAlone, NothingThere, Outcome, SignalNow
+from murmur.domain.process import Unverified
+from murmur.domain.stop import Ending, Outcome
+from murmur.domain.stop_plan import AfterSpawner, LeaveAlone, NothingThere, SignalNow
 from murmur.domain.visible_text import visible
 
 
@@ -22,14 +24,16 @@ def failure_of(target: Target) -> MurmurError | None:
     """Return what is wrong with a target's ending; `None` when it is done."""
     if target.ending is None:
         return target.error
-    session_id = target.ending.session.record.session_id
+    session_id = visible(target.ending.session.record.session_id)
     match target.ending.outcome:
         case Outcome.STOPPED | Outcome.KILLED | Outcome.ALREADY_GONE | None:
             return None
         case Outcome.REFUSED:
             return NotVerified(
-                f"session {session_id} was not ended: {target.ending.reason}",
-                hint="its record stays; `mur prune --unverified ADDRESS` removes the record alone",
+                f"session {session_id} was not ended: {visible(target.ending.reason or 'it was refused')}",
+                hint="its record stays; `mur prune --unverified ADDRESS` removes the record alone"
+                if isinstance(target.ending.session.state, Unverified)
+                else None,
             )
         case Outcome.STILL_RUNNING:
             return OutlivedKill(

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from murmur.domain.visible_text import visible, width
+from murmur.domain.visible_text import visible
 
 _GAP = "  "
 _PLAIN = "\x1b[0m"
@@ -24,3 +24,14 @@ def _line(row: Sequence[str], widths: Sequence[int], paint: Mapping[str, str]) -
         for cell, wide in zip(row, widths, strict=True)
     )
     return _GAP.join((*padded, last.rstrip(" ")))
+
+
+def width(text: str) -> int:
+    """Return how many terminal columns visible text takes."""
+    if text.isascii():
+        return len(text)
+    # A library with the tables, imported for text that needs them.
+    from wcwidth import wcswidth  # noqa: PLC0415
+
+    columns = wcswidth(text)
+    return columns if columns >= 0 else len(text)

@@ -9,6 +9,7 @@ from murmur.cli.resolving import read_rows, session_of
 from murmur.domain.errors import NoSuchSession, PublicDoor, UnknownCredential
 from murmur.domain.listing import Listing, Session
 from murmur.domain.secret import DoorToken
+from murmur.domain.visible_text import visible
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -16,7 +17,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 def token(
     address: Annotated[
-        str | None, typer.Argument(help="@N, a session id or its end. Needed where several sessions run.")
+        str | None,
+        typer.Argument(metavar="[ADDRESS]", help="@N, a session id or its end. Needed where several sessions run."),
     ] = None,
     credential: Annotated[
         str | None,
@@ -49,10 +51,12 @@ def _only(listing: Listing) -> Session:
 def _token(session: Session, credential: str | None) -> DoorToken:
     record = session.record
     if record.door_token is None:
-        raise PublicDoor(f"the door of {record.session_id} is public: it needs no token")
+        raise PublicDoor(f"the door of {visible(record.session_id)} is public: it needs no token")
     if credential is None or credential == "operator":
         return record.door_token
     if credential in record.credentials:
         return record.credentials[credential]
-    names = ", ".join(("operator", *record.credentials))
-    raise UnknownCredential(f"session {record.session_id} has no credential {credential}", hint=f"it has: {names}")
+    names = ", ".join(("operator", *(visible(name) for name in record.credentials)))
+    raise UnknownCredential(
+        f"session {visible(record.session_id)} has no credential {credential}", hint=f"it has: {names}"
+    )

@@ -41,6 +41,7 @@ class DoorAsk(Value):
 class Answered(Value):
     """The door answered: HTTP status and body."""
 
+    hidden = ("body",)
     status: int
     body: bytes
 
@@ -67,10 +68,17 @@ class AskLimits(NamedTuple):
 
 STOP_LIMITS = AskLimits(2.0, 2.0, 2.0)
 """What `mur stop` grants a door to answer `session/stop` (O2)."""
+_WEEK = 7 * 86400.0
+TASK_LIMITS = AskLimits(2.0, _WEEK, _WEEK)
+"""What `mur send` grants a task: the session's own deadline ends it, not ours."""
 
 _Item = TypeVar("_Item")
 
 _LOCALHOST = ("127.0.0.1", "::1")
+
+
+STOP_ITEMS = 64
+"""How many canceled tasks, and things left behind, are taken from one door: each is asked about and told."""
 
 
 class NoSuchAddress(ValueError):
@@ -155,6 +163,78 @@ def task_ask(url: str, token: DoorToken | None, task_id: str) -> DoorAsk:
     return _rpc(_addressed(url, token), "tasks/get", {"id": task_id}, token)
 
 
+def send_ask(url: str, token: DoorToken | None, text: str, message_id: str, *, blocking: bool) -> DoorAsk:
+    """Make the request that gives a session a task; raise `NoSuchAddress`."""
+    message = {"messageId": message_id, "role": "user", "parts": [{"kind": "text", "text": text}], "kind": "message"}
+    params = {"message": message, "configuration": {"blocking": blocking}}
+    return _rpc(_addressed(url, token), "message/send", params, token)
+
+
+def cancel_ask(url: str, token: DoorToken | None, task_id: str) -> DoorAsk:
+    """Make the request that cancels a task; raise `NoSuchAddress`."""
+    return _rpc(_addressed(url, token), "tasks/cancel", {"id": task_id}, token)
+
+
+def control_ask(url: str, token: DoorToken, op: str) -> DoorAsk:
+    """Make the request that controls a session; raise `NoSuchAddress`. The token is the session's control token."""
+    headers = (("Content-Type", "application/json"), ("Accept", "application/json"))
+    return DoorAsk(_addressed(url, token), "POST", "/control", headers, json.dumps({"op": op}).encode(), token)
+
+
+class TaskSeen(Value):
+    """What a door says of a task: its id and state, its result's text and why it is in that state."""
+
+    id: str
+    state: str
+    result: str | None
+    message: str | None
+
+
+def read_task(reading: DoorReading, token: DoorToken | None) -> TaskSeen | NoAnswer:
+    """Read a task from a door's answer; `NoAnswer` says why there is none."""
+    document = _decoded(reading)
+    if isinstance(document, NoAnswer):
+        return document
+    match document:
+        case {"result": {"id": str(task_id), "status": {"state": str(state), **status}, **task}}:
+            result = _text_of(task.get("artifacts"), "parts")
+            message = _text_of([status.get("message")], "parts")
+            return TaskSeen(
+                _without(token, task_id),
+                _without(token, state),
+                None if result is None else _without(token, result),
+                None if message is None else _without(token, message),
+            )
+        case {"error": {"message": str(message)}}:
+            return NoAnswer(f"the door refused: {_without(token, message)}")
+        case _:
+            return NoAnswer("the door answered with something that is no task")
+
+
+def read_control(reading: DoorReading, token: DoorToken) -> dict[str, object] | NoAnswer:
+    """Read what a session says of itself in answer to `control_ask`."""
+    document = _decoded(reading)
+    if isinstance(document, NoAnswer):
+        return document
+    known = {name: document.get(name) for name in ("state", "task", "waiting")} if isinstance(document, dict) else {}
+    if not isinstance(known.get("state"), str) or any(
+        not isinstance(each, str | int | None) for each in known.values()
+    ):
+        return NoAnswer("the door answered with something else than its state")
+    return {name: _without(token, value) if isinstance(value, str) else value for name, value in known.items()}
+
+
+def _text_of(holders: object, key: str) -> str | None:
+    """Join the text parts of artifacts or messages; `None` where there are none."""
+    parts = [
+        part
+        for holder in _items(holders, dict)
+        for part in _items(holder.get(key), dict)
+        if isinstance(part.get("text"), str)
+    ]
+    return "".join(part["text"] for part in parts) if parts else None
+
+
 def refusal_of_card(url: str, session_id: str, ask: DoorAsk, reading: DoorReading) -> str | None:
     """Say why an answer to `card_ask` is not that session's own; `None` when it is (P3)."""
     address = recorded_address(url)
@@ -190,8 +270,8 @@ def read_stop_answer(reading: DoorReading, token: DoorToken | None = None) -> St
         return NoAnswer("the door refused session/stop")
     canceled, residue = result.get("canceled"), result.get("residue")
     return StopAnswer(
-        tuple(_without(token, task) for task in _items(canceled, str)),
-        tuple(_without(token, _residue_text(item)) for item in _items(residue, dict)),
+        tuple(_without(token, task) for task in _items(canceled, str)[:STOP_ITEMS]),
+        tuple(_without(token, _residue_text(item)) for item in _items(residue, dict)[:STOP_ITEMS]),
     )
 
 

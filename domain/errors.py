@@ -8,7 +8,6 @@ from typing import ClassVar
 
 # Exit statuses of the operator commands (section 15 of the behaviour contract).
 FAILED = 1
-USAGE = 2
 NOTHING_NAMED = 3
 NOT_VERIFIED = 4
 STILL_RUNNING = 5
@@ -92,9 +91,39 @@ class CommandNotStarted(MurmurError):
 
 
 class DoorNotOpened(MurmurError):
-    """The session's door could not be bound, or did not answer for its own session."""
+    """The session's door could not be bound."""
 
     code = "E-RUN-903"
+
+
+class NotRemoved(MurmurError):
+    """A record that was to be removed is still there; the message says why."""
+
+    code = "E-RUN-912"
+
+
+class OutputNotWritten(MurmurError):
+    """A result could not be written to stdout, which nobody closed: a full disk, for one."""
+
+    code = "E-RUN-913"
+
+
+class DoorRefused(MurmurError):
+    """A session's door did not do what it was asked; the message says why."""
+
+    code = "E-RUN-909"
+
+
+class TaskNotCompleted(MurmurError):
+    """A task ended in another way than completed; the message says how and why."""
+
+    code = "E-RUN-910"
+
+
+class NotControlled(MurmurError):
+    """A session has no control token: its manifest declares no `control:`."""
+
+    code = "E-RUN-911"
 
 
 class RecordsUnusable(MurmurError):
@@ -107,3 +136,15 @@ class UnwritableRecord(MurmurError):
     """A session's record holds text that is not UTF-8, so it cannot be written (R2)."""
 
     code = "E-RUN-905"
+
+
+class ManifestRefused(MurmurError):
+    """A manifest cannot be read or says something that means nothing; the message names file, line and key."""
+
+    code = "E-RUN-907"
+
+
+class EnvFileRefused(MurmurError):
+    """The `.env` file beside a manifest cannot be read; the message names its path and nothing it holds."""
+
+    code = "E-RUN-908"

@@ -27,6 +27,7 @@ class FileMark(NamedTuple):
 class ReadFile(Value):
     """A record file's content. `mark` is of the descriptor it was read from."""
 
+    hidden = ("content",)
     name: str
     content: bytes
     mark: FileMark

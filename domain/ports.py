@@ -72,7 +72,7 @@ class RunningDirectory(Protocol):
         ...
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Look at every entry that is not `*.json`: what crashed writers may have left."""
+        """Look at every `*.tmp`, `*.control` and `*.origin`: what crashed writers may have left."""
         ...
 
     def origin_of(self, stem: str) -> OriginFile:

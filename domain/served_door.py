@@ -1,29 +1,45 @@
-"""What does a session's own door answer? The public card and the JSON-RPC methods it serves (wire facts of the door).
+"""What does a session's own door answer, and to whom? (wire facts of the door).
 
-Pure: a request in, a response out. The adapter carries the bytes.
+A request in, a response out, or a task to wait for before there is one. The adapter carries the bytes; what
+follows for the session is on its task board. The order is: host, path, token, scope, request.
 """
 
 import json
+import re
+from collections.abc import Callable
+from functools import cached_property
 from math import inf
-from typing import NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard, assert_never
 
-from murmur.domain.agent_card import CAPSULE_EXTENSION
+from murmur.domain.cards import EXTENDED_CARD, STOP, TASK_METHODS, ServedSession, extended_card, public_card
 from murmur.domain.door import CARD_PATH
+from murmur.domain.ids import IdPrefix
 from murmur.domain.json_text import NotJson, read_json
+from murmur.domain.task_board import TaskBoard
 from murmur.domain.value import Value
 
-DOOR_EXTENSION = "https://docs.murmur.nexus/reference/agent-card/#murmur-door-v1"
-METHODS = ("session/stop",)
+if TYPE_CHECKING:
+    from murmur.domain.door_tokens import DoorKeys
+    from murmur.domain.task_board import Task
 
-_PARSE_ERROR, _INVALID_REQUEST, _NO_SUCH_METHOD, _NO_EXTENDED_CARD = -32700, -32600, -32601, -32007
+PARSE_ERROR, INVALID_REQUEST, NO_SUCH_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
+NO_SUCH_TASK, NOT_CANCELABLE, UNSUPPORTED, NO_SUCH_CONTENT = -32001, -32002, -32004, -32005
+NO_EXTENDED_CARD = -32007
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]{1,5})?", re.ASCII)
+CONTROL_PATH = "/control"
+
+RpcId = str | int | float | None
 
 
 class DoorRequest(NamedTuple):
-    """One HTTP request: method, path, body."""
+    """One HTTP request: method, path, body and the headers that matter."""
 
     method: str
     target: str
     body: bytes
+    host: str | None = None
+    authorization: str | None = None
+    origin: str | None = None
 
 
 class DoorResponse(NamedTuple):
@@ -34,101 +50,221 @@ class DoorResponse(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class ServedSession(Value):
-    """The session behind the door. `authority` is `host:port`, as recorded."""
+class AwaitTask(Value):
+    """The answer can be given when the task is over."""
 
-    session_id: str
-    capsule_name: str
-    capsule_version: str
-    authority: str
+    task: "Task"
+    respond: Callable[[], DoorResponse]
 
 
-def respond(session: ServedSession, request: DoorRequest) -> DoorResponse:
-    """Answer one request."""
-    path = request.target.partition("?")[0]
-    if path == CARD_PATH:
-        if request.method in ("GET", "HEAD"):
-            return _json(200, public_card(session))
-        return _refused(405, "method_not_allowed", "the agent card is read with GET", ("allow", "GET, HEAD"))
-    if path == "/":
-        if request.method == "POST":
-            return _json(200, _rpc(request.body))
-        return _refused(405, "method_not_allowed", "the door is called with POST", ("allow", "POST"))
-    return _refused(404, "not_found", f"this door serves {CARD_PATH} and POST /")
+class RpcError(Exception):
+    """A JSON-RPC error to be answered. The message never repeats what was sent."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
 
 
-def public_card(session: ServedSession) -> dict[str, object]:
-    """Describe the session to whoever asks, in the A2A 1.0 shape. It accepts no tasks, so it offers no skills."""
-    return {
-        "name": session.capsule_name,
-        "description": f"Murmur capsule {session.capsule_name} {session.capsule_version}",
-        "version": session.capsule_version,
-        "supportedInterfaces": [
-            {"url": f"http://{session.authority}", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"}
-        ],
-        "capabilities": {
-            "streaming": False,
-            "pushNotifications": False,
-            "extendedAgentCard": False,
-            "extensions": [
-                _extension(DOOR_EXTENSION, "The methods this door serves", {"methods": METHODS, "peerTasks": False}),
-                _extension(
-                    CAPSULE_EXTENSION,
-                    "The session behind this door, and what its command may do",
-                    {
-                        "sessionId": session.session_id,
-                        "tools": [],
-                        "shell": True,
-                        "network": True,
-                        "planes": [],
-                    },
-                ),
-            ],
-        },
-        "securitySchemes": {},
-        "securityRequirements": [],
-        "defaultInputModes": ["text/plain"],
-        "defaultOutputModes": ["text/plain"],
-        "skills": [],
-    }
+class Door:
+    """One session's door."""
+
+    def __init__(
+        self,
+        session: ServedSession,
+        board: TaskBoard,
+        mint: Callable[[IdPrefix], str],
+        keys: "DoorKeys | None" = None,
+        *,
+        controlled: bool = False,
+    ) -> None:
+        """Serve a session: its tasks, new ids, and the keys of an authenticated or controlled door."""
+        self._session = session
+        self._board = board
+        self._mint = mint
+        self._keys = keys
+        self._controlled = controlled
+
+    def answer(self, request: DoorRequest) -> DoorResponse | AwaitTask:
+        """Answer one request."""
+        if not self._is_addressed(request.host):
+            return refused(403, "forbidden_host", "this door is not called by that name")
+        if request.origin is not None:
+            # Only browsers send it, for the page that asks: no page has any business here, and none gets CORS.
+            return refused(403, "forbidden_origin", "this door is not called from web pages")
+        path = request.target.partition("?")[0]
+        if path == CARD_PATH:
+            if request.method in ("GET", "HEAD"):
+                return self._card
+            return refused(405, "method_not_allowed", "the agent card is read with GET", ("allow", "GET, HEAD"))
+        if path == CONTROL_PATH and self._controlled:
+            return self._control(request)
+        if path == "/":
+            if request.method == "POST":
+                return self._call(request)
+            return refused(405, "method_not_allowed", "the door is called with POST", ("allow", "POST"))
+        return refused(404, "not_found", f"this door serves {CARD_PATH} and POST /")
+
+    @cached_property
+    def _card(self) -> DoorResponse:
+        return document(200, public_card(self._session))
+
+    def _is_addressed(self, host: str | None) -> bool:
+        """Whether the caller named this machine by an address, or the door as it is recorded.
+
+        A page in a browser that had its own name resolve to this machine names itself here: that is refused.
+        """
+        name = (host or "").lower()
+        if name == self._session.authority.lower():
+            return True
+        match = _HOST.fullmatch(name)
+        bare = (match[1] or match[2]) if match else ""
+        return bare == "localhost" or _is_ours(bare, self._session.wildcard)
+
+    def _call(self, request: DoorRequest) -> DoorResponse | AwaitTask:
+        scopes: tuple[str, ...] | None = None
+        if self._keys is not None and self._session.authenticated:
+            from murmur.domain.door_tokens import Granted, InvalidToken, Unauthenticated  # noqa: PLC0415
+
+            match self._keys.identify(request.authorization):
+                case Granted(_, granted):
+                    scopes = granted
+                case Unauthenticated():
+                    return self._unauthenticated("unauthenticated", "this door needs a token; `mur token` prints it")
+                case InvalidToken():
+                    return self._unauthenticated("invalid_token", "the token is not one of this session")
+                case _ as never:
+                    assert_never(never)
+        id_: RpcId = None
+        try:
+            call = _decoded(request.body)
+            method = call.get("method")
+            if scopes is not None and method in self._session.methods and method not in scopes:
+                return self._insufficient(str(method))
+            id_ = _checked_id(call)
+            result = self._result(*_checked_call(call))
+        except RpcError as error:
+            return _rpc(id_, error={"code": error.code, "message": error.message})
+        if isinstance(result, Later):
+            later = result
+            return AwaitTask(later.task, lambda: _rpc(id_, result=later.result()))
+        return _rpc(id_, result=result)
+
+    def _result(self, method: str, params: dict[str, object]) -> "object | Later":
+        if method == STOP:
+            canceled = self._board.cancel_all()
+            return {"canceled": [task.id for task in canceled], "residue": []}
+        if method == EXTENDED_CARD:
+            if self._session.authenticated:
+                return extended_card(self._session)
+            raise RpcError(NO_EXTENDED_CARD, "this door is public and has no extended card")
+        if method in TASK_METHODS and self._session.accepts_tasks:
+            # Its models are imported by sessions that accept tasks, and only at the first one.
+            from murmur.domain.task_calls import call_task_method  # noqa: PLC0415
+
+            return call_task_method(method, params, self._board, self._mint)
+        raise RpcError(NO_SUCH_METHOD, "this door does not serve that method")
+
+    def _control(self, request: DoorRequest) -> DoorResponse:
+        assert self._keys is not None
+        if request.method != "POST":
+            return refused(405, "method_not_allowed", "control is asked with POST", ("allow", "POST"))
+        if request.authorization is None:
+            return self._unauthenticated("unauthenticated", "control needs the session's control token")
+        if not self._keys.is_control(request.authorization):
+            return self._unauthenticated("invalid_token", "the token is not this session's control token")
+        try:
+            call = read_json(request.body)
+        except NotJson:
+            return refused(400, "bad_request", "the body is not JSON")
+        board = self._board
+        match call:
+            case {"op": "status"}:
+                pass
+            case {"op": "pause"}:
+                board.paused = True
+            case {"op": "resume"}:
+                board.paused = False
+            case {"op": "drain"}:
+                board.draining = True
+            case _:
+                return refused(400, "bad_request", "op is one of status, pause, resume, drain")
+        state = "draining" if board.draining else "paused" if board.paused else "running"
+        running = None if board.running is None else board.running.id
+        return document(200, {"state": state, "task": running, "waiting": board.waiting})
+
+    def _unauthenticated(self, error: str, message: str) -> DoorResponse:
+        return refused(401, error, message, self._challenge)
+
+    def _insufficient(self, method: str) -> DoorResponse:
+        return refused(403, "insufficient_scope", f"the token's credential may not call {method}", self._challenge)
+
+    @property
+    def _challenge(self) -> tuple[str, str]:
+        realm = "".join(each for each in self._session.capsule_name if each.isascii() and each.isprintable())
+        quoted = realm.replace("\\", "\\\\").replace('"', '\\"')
+        return ("www-authenticate", f'Bearer realm="{quoted}"')
 
 
-def _extension(uri: str, description: str, params: dict[str, object]) -> dict[str, object]:
-    return {"uri": uri, "required": False, "description": description, "params": params}
+class Later(Value):
+    """The result of a call that waits for a task."""
+
+    task: "Task"
+    result: Callable[[], object]
 
 
-def _rpc(body: bytes) -> dict[str, object]:
+def _is_ours(name: str, wildcard: bool) -> bool:  # noqa: FBT001
+    """Whether a name is a loopback address, or any address at all for a door on all of them."""
+    from ipaddress import ip_address  # noqa: PLC0415 - hosts other than localhost are rare
+
+    try:
+        address = ip_address(name)
+    except ValueError:
+        return False
+    return wildcard or address.is_loopback
+
+
+def _decoded(body: bytes) -> dict[str, object]:
     try:
         call = read_json(body)
     except NotJson:
-        return _rpc_error(None, _PARSE_ERROR, "the request is not JSON")
-    if not isinstance(call, dict) or call.get("jsonrpc") != "2.0" or not isinstance(call.get("method"), str):
-        return _rpc_error(None, _INVALID_REQUEST, "the request is not one JSON-RPC 2.0 call")
+        raise RpcError(PARSE_ERROR, "the request is not JSON") from None
+    if not isinstance(call, dict):
+        raise RpcError(INVALID_REQUEST, "the request is not one JSON-RPC 2.0 call")
+    return call
+
+
+def _checked_id(call: dict[str, object]) -> RpcId:
     id_ = call.get("id")
     if not _is_id(id_):
-        return _rpc_error(None, _INVALID_REQUEST, "an id is a string or a number")
-    match call["method"]:
-        case "session/stop":
-            # No task runs behind this door, so there is nothing to cancel; the signal that follows ends the command.
-            return {"jsonrpc": "2.0", "id": id_, "result": {"canceled": [], "residue": []}}
-        case "agent/getAuthenticatedExtendedCard":
-            return _rpc_error(id_, _NO_EXTENDED_CARD, "this door is public and has no extended card")
-        case _:
-            return _rpc_error(id_, _NO_SUCH_METHOD, "this door does not serve that method")
+        raise RpcError(INVALID_REQUEST, "an id is a string or a number")
+    return id_
 
 
-def _is_id(value: object) -> TypeGuard[str | int | float | None]:
+def _checked_call(call: dict[str, object]) -> tuple[str, dict[str, object]]:
+    method, params = call.get("method"), call.get("params")
+    params = {} if params is None else params
+    if call.get("jsonrpc") != "2.0" or not isinstance(method, str):
+        raise RpcError(INVALID_REQUEST, "the request is not one JSON-RPC 2.0 call")
+    if not isinstance(params, dict):
+        raise RpcError(INVALID_PARAMS, "params are an object")
+    return method, params
+
+
+def _is_id(value: object) -> TypeGuard[RpcId]:
     # A number beyond the range of floats, such as 1e999, is read as an infinity, which JSON cannot give back.
     return isinstance(value, str | int | float | None) and not isinstance(value, bool) and value not in (inf, -inf)
 
 
-def _rpc_error(id_: str | float | None, code: int, message: str) -> dict[str, object]:
-    return {"jsonrpc": "2.0", "id": id_, "error": {"code": code, "message": message}}
+def _rpc(id_: RpcId, **outcome: object) -> DoorResponse:
+    return document(200, {"jsonrpc": "2.0", "id": id_, **outcome})
 
 
-def _refused(status: int, error: str, message: str, *headers: tuple[str, str]) -> DoorResponse:
-    return _json(status, {"error": error, "message": message}, headers)
+def refused(status: int, error: str, message: str, *headers: tuple[str, str]) -> DoorResponse:
+    """Make the answer that refuses a request by HTTP."""
+    return document(status, {"error": error, "message": message}, headers)
 
 
-def _json(status: int, document: object, headers: tuple[tuple[str, str], ...] = ()) -> DoorResponse:
-    return DoorResponse(status, json.dumps(document, allow_nan=False).encode(), headers)
+def document(status: int, content: object, headers: tuple[tuple[str, str], ...] = ()) -> DoorResponse:
+    """Make an answer of a JSON document."""
+    return DoorResponse(status, json.dumps(content, allow_nan=False).encode(), headers)

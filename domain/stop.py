@@ -17,9 +17,8 @@ from typing import NamedTuple, assert_never
 
 from murmur.domain.door import NoAnswer, StopAnswer
 from murmur.domain.listing import Session
-from murmur.domain.process import Alive, Gone, Unverified
 from murmur.domain.signals import AlreadyGone, Refused, Sent, SignalOutcome, StopSignal
-from murmur.domain.value import Value
+from murmur.domain.stop_plan import AfterSpawner, LeaveAlone, NothingThere, SignalNow, Step, plan
 
 CANCEL_WAIT = 5.0
 """Seconds granted to the tasks that doors are cancelling."""
@@ -39,72 +38,6 @@ class Outcome(Enum):
     ALREADY_GONE = "already_gone"
     REFUSED = "refused"
     STILL_RUNNING = "still_running"
-
-
-class SignalNow(Value):
-    """SIGTERM goes to the target as soon as the doors have been asked."""
-
-
-class AfterSpawner(Value):
-    """The target follows its spawner, itself a target, and is signalled only if it outlives it."""
-
-    session_id: str
-
-
-class LeaveAlone(Value):
-    """The target's process could not be verified, so nothing is signalled."""
-
-    reason: str
-
-
-class NothingThere(Value):
-    """The target's process is gone already."""
-
-
-Step = SignalNow | AfterSpawner | LeaveAlone | NothingThere
-
-
-def plan(targets: Sequence[Session]) -> list[Step]:
-    """Decide each target's step from what was read of them (O2)."""
-    return [_step(target, targets) for target in targets]
-
-
-def _step(target: Session, targets: Sequence[Session]) -> Step:
-    match target.state:
-        case Gone():
-            return NothingThere()
-        case Unverified(reason):
-            return LeaveAlone(reason)
-        case Alive():
-            spawner = _spawner(target, targets)
-            return SignalNow() if spawner is None else AfterSpawner(spawner.record.session_id)
-        case _:
-            assert_never(target.state)
-
-
-def _spawner(target: Session, targets: Sequence[Session]) -> Session | None:
-    """Return the other target that launched this one, unless they launched each other in a circle."""
-    first = _launched_by(target, targets)
-    seen: list[Session] = []
-    spawner = first
-    while spawner is not None and not any(each is spawner for each in seen):
-        if spawner is target:
-            return None
-        seen.append(spawner)
-        spawner = _launched_by(spawner, targets)
-    return first
-
-
-def _launched_by(target: Session, targets: Sequence[Session]) -> Session | None:
-    record = target.record
-    for other in targets:
-        if (
-            other is not target
-            and isinstance(other.state, Alive)
-            and (other.record.session_id == record.spawned_by or other.record.identity == record.formation_launcher)
-        ):
-            return other
-    return None
 
 
 class AskDoor(NamedTuple):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from murmur.domain.files import FileMark, Leftover, Removed
 from murmur.domain.listing import FileNote, Listing
 from murmur.domain.liveness import states_of
-from murmur.domain.origin import Origin
+from murmur.domain.origin import UnreadOrigin
 from murmur.domain.ports import Clock, ProcessTable, RunningDirectory
 from murmur.domain.process import Alive, Claim, Gone, ProcessIdentity
 
@@ -65,7 +65,11 @@ class Sweep(NamedTuple):
         """Decide on a control token and an origin that have no record: only the origin can say whose they are."""
         found = self.directory.origin_of(stem)
         origin = found.origin
-        if not isinstance(origin, Origin) or origin.pid is None:
+        if isinstance(origin, UnreadOrigin):
+            for file in files:
+                self._keep(file, f"it has no record, and its origin file could not be read: {origin.reason}")
+            return
+        if origin is None or origin.pid is None:
             for file in files:
                 self._keep(file, "it has no record, and no origin file says whose it is")
             return

@@ -21,6 +21,8 @@ class Value:
     """
 
     uncompared: ClassVar[tuple[str, ...]] = ()
+    hidden: ClassVar[tuple[str, ...]] = ()
+    """Fields that `repr` leaves out: what may hold a secret."""
     __match_args__: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
@@ -57,5 +59,6 @@ class Value:
         return hash((type(self), self._compared()))
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__match_args__)
+        shown = (name for name in self.__match_args__ if name not in self.hidden)
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return f"{type(self).__name__}({fields})"

@@ -20,14 +20,3 @@ def _escaped(character: str) -> str:
     if code <= 0xFF:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
-
-
-def width(text: str) -> int:
-    """Return how many terminal columns visible text takes."""
-    if text.isascii():
-        return len(text)
-    # A library with the tables, imported for text that needs them.
-    from wcwidth import wcswidth  # noqa: PLC0415
-
-    columns = wcswidth(text)
-    return columns if columns >= 0 else len(text)

@@ -7,8 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import typer
 
+from murmur.adapters.door_server import CONNECTIONS_LIMIT, REQUEST_TIMEOUT
 from murmur.domain import errors
+from murmur.domain.door import STOP_ITEMS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -54,14 +57,44 @@ def test_an_error_s_section_names_its_exit_status(kind: type[errors.MurmurError]
 
 def test_the_readme_s_exit_statuses_are_the_constants() -> None:
     rows = re.findall(r"^\| (\d+) \|", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert [int(row) for row in rows] == sorted({0} | _STATUSES)
+    assert [int(row) for row in rows] == sorted({0, typer.BadParameter.exit_code} | _STATUSES)
 
 
 def test_the_readme_names_every_command_and_no_other() -> None:
     main = (ROOT / "cli" / "main.py").read_text(encoding="utf-8")
     commands = re.findall(r'^    "(\w+)": "murmur\.cli\.', main, re.MULTILINE)
     rows = re.findall(r"^\| `mur (\w+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(rows) == sorted(commands)
+    assert sorted(set(rows)) == sorted(commands)
+
+
+def test_the_readme_names_every_option_of_run() -> None:
+    source = (ROOT / "cli" / "run.py").read_text(encoding="utf-8")
+    options = set(re.findall(r'typer\.Option\([^)]*?"(--[\w-]+)', source)) - {"--env-file"} | {"--no-env-file"}
+    table = (
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("The options of `mur run`")[2].partition("\n#")[0]
+    )
+    rows = re.findall(r"^\| (`--[^|]*(?:\\\|[^|]*)*)\|", table, re.MULTILINE)
+    assert set(re.findall(r"--[\w-]+", " ".join(rows))) == options - {"--manifest"}
+
+
+def test_every_command_of_a_console_example_exists() -> None:
+    main = (ROOT / "cli" / "main.py").read_text(encoding="utf-8")
+    commands = set(re.findall(r'^    "(\w+)": "murmur\.cli\.', main, re.MULTILINE))
+    used = [
+        command
+        for page in PAGES
+        for command in re.findall(r"^\$ mur (\w+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert len(used) > 10
+    assert set(used) <= commands
+
+
+def test_the_pages_state_the_door_s_limits_as_they_are() -> None:
+    stated = f"serves {CONNECTIONS_LIMIT} connections"
+    assert stated in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert stated in (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert f"a request has {REQUEST_TIMEOUT:.0f} seconds" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"at most {STOP_ITEMS} canceled tasks" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_file_that_the_architecture_names_exists() -> None:

@@ -95,9 +95,9 @@ def start(output: Output, *argv: str, **environment: str) -> GroupedCommand:
 def test_nothing_of_the_group_is_left_after_leaving(output: Output) -> None:
     with start(output, "sh", "-c", STUBBORN) as grouped:
         assert output.line() == b"ready\n"
-        members = procfs.group_members(grouped.watcher.pid)
+        members = procfs.group_members(grouped.watcher.pid) or []
         assert len(members) == 5  # The watcher, three shells and a sleep.
-        others = set(grouped.others())
+        others = set(grouped.others() or [])
         assert others == set(members) - {grouped.watcher.pid, grouped.command.pid}
         opened = ExitStack()
         held = opened.enter_context(pidfds(members))
@@ -198,7 +198,7 @@ def test_leaving_waits_no_longer_without_pidfds(output: Output, monkeypatch: pyt
 
     def see_one_too_many(group: int) -> list[int]:
         # A member that is still there at the first look and gone right after it.
-        return [*group_members(group), *([dead.pid] if next(seen, False) else [])]
+        return [*(group_members(group) or []), *([dead.pid] if next(seen, False) else [])]
 
     with running("true") as dead, start(output, "sleep", "1000"):
         dead.wait()
@@ -322,7 +322,7 @@ def host(output: Output, *shell: str) -> Iterator[tuple[Process, int]]:
 @pytest.mark.spec("M1")
 @pytest.mark.parametrize("attempt", range(20))
 def test_a_host_that_is_killed_takes_the_whole_group_along(attempt: int, output: Output) -> None:
-    with host(output) as (process, group), pidfds(procfs.group_members(group)) as held:
+    with host(output) as (process, group), pidfds(procfs.group_members(group) or []) as held:
         assert len(held) == 5
         process.kill()
         assert all_exit(held)
@@ -332,7 +332,7 @@ def test_a_host_that_is_killed_takes_the_whole_group_along(attempt: int, output:
 @pytest.mark.spec("M1")
 @pytest.mark.parametrize("attempt", range(3))
 def test_a_host_that_is_killed_takes_a_stopped_group_along(attempt: int, output: Output) -> None:
-    with host(output) as (process, group), pidfds(procfs.group_members(group)) as held:
+    with host(output) as (process, group), pidfds(procfs.group_members(group) or []) as held:
         os.killpg(group, signal.SIGSTOP)
         process.kill()
         assert all_exit(held)
@@ -344,7 +344,7 @@ def test_a_host_that_is_killed_takes_a_stopped_group_along(attempt: int, output:
 def test_a_host_with_closed_standard_streams_takes_the_whole_group_along(closed: str, output: Output) -> None:
     with (
         host(output, "/bin/sh", "-c", f'exec "$@" {closed}', "sh") as (process, group),
-        pidfds(procfs.group_members(group)) as held,
+        pidfds(procfs.group_members(group) or []) as held,
     ):
         assert len(held) == 5
         process.kill()

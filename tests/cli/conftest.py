@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -20,6 +21,17 @@ def mur(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(
         [MUR, *arguments], env=os.environ | environment, capture_output=True, text=True, timeout=30, check=False
     )
+
+
+def wait_for_exit(pid: int, seconds: float = 10) -> bool:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([pidfd], [], [], seconds)[0])
+    finally:
+        os.close(pidfd)
 
 
 def mur_json(*arguments: str) -> Any:
@@ -56,8 +68,14 @@ class Hosts:
     started: list[Hosted] = field(default_factory=list)
 
     def start(self, *command: str, options: tuple[str, ...] = (), **environment: str) -> Hosted:
+        return self._started(*options, "--", *command, **environment)
+
+    def from_manifest(self, manifest: Path, *options: str, **environment: str) -> Hosted:
+        return self._started("--manifest", str(manifest), "--workdir", str(manifest.parent), *options, **environment)
+
+    def _started(self, *arguments: str, **environment: str) -> Hosted:
         process = subprocess.Popen(
-            [MUR, "run", "--json", *options, "--", *command],
+            [MUR, "run", "--json", *arguments],
             env=os.environ | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

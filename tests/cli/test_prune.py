@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -75,3 +76,18 @@ def test_a_control_token_without_record_and_origin_is_kept_and_reported(running:
     ended = mur("ps")
     assert "kept: ses_rust.control: it has no record, and no origin file says whose it is" in ended.stderr
     assert path.exists()
+
+
+@pytest.mark.spec("L8")
+def test_a_record_that_was_to_be_removed_and_is_still_there_is_a_failure(running: Path) -> None:
+    path = write_record(running)
+    (running / f"{path.stem}.origin").write_text(json.dumps({"machine_id": "another"}))
+    immutable = subprocess.run(["chattr", "+i", str(path)], capture_output=True, check=False)
+    if immutable.returncode != 0:
+        pytest.skip("this file system or user cannot make a file immutable")
+    try:
+        ended = mur("prune", "--unverified", "@1")
+    finally:
+        subprocess.run(["chattr", "-i", str(path)], check=True)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].startswith(f"error[E-RUN-912]: {path.name}: it could not be removed")

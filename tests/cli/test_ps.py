@@ -283,3 +283,44 @@ def test_few_descriptors_cost_no_row_its_truth(running: Path, hosts: Hosts) -> N
         f"the capsule at {answering['url']} answers for session {hosted.session_id}",
     }
     assert len(list(running.glob("*.json"))) == 201
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize("command", [("ps",), ("ps", "--json"), ("token",)])
+def test_a_full_disk_behind_stdout_is_no_success(running: Path, command: tuple[str, ...]) -> None:
+    write_record(running, door_token="mdt1.hidden.mac")
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run([MUR, *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(
+        "error[E-RUN-913]: the result could not be written to stdout: no space left on device"
+    )
+
+
+@pytest.mark.spec("O1", "O2", "O3")
+def test_no_name_of_a_record_forges_a_line_of_ours(running: Path) -> None:
+    forged = "x\nerror[E-RUN-999]: forged"
+    write_record(running, "a", session_id=forged, capsule_name=forged, url=f"localhost:1{forged}")
+    (running / "a.origin").write_text('{"machine_id": "another"}')
+    for command in (("ps",), ("stop", "@1"), ("token", "@1"), ("prune", "--unverified", "@1"), ("send", "@1", "x")):
+        ended = mur(*command)
+        assert not any(line.startswith("error[E-RUN-999]") for line in (ended.stdout + ended.stderr).splitlines())
+
+
+@pytest.mark.spec("H2")
+def test_every_command_refuses_a_running_directory_that_is_not_ours_alone(home: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a directory away")
+    place = home / ".murmur" / "running"
+    place.mkdir(parents=True)
+    home.parent.chmod(0o755)
+    for parent in (home, *home.parents):
+        if parent.stat().st_mode & 0o001 == 0:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    place.chmod(0o755)
+    for command in ("ps", "stop", "token", "prune"):
+        arguments = [MUR, command, *(["--all"] if command == "stop" else [])]
+        ended = subprocess.run(
+            arguments, user=65534, group=65534, extra_groups=(), capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == 6, (command, ended.stderr)

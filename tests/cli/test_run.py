@@ -4,8 +4,10 @@ import json
 import os
 import pty
 import re
+import resource
 import select
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -16,7 +18,7 @@ import pytest
 
 from murmur.domain.agent_card import session_id_from_card
 from murmur.domain.record import parse_record
-from tests.cli.conftest import MUR, Hosts, mur, mur_json
+from tests.cli.conftest import MUR, Hosts, mur, mur_json, wait_for_exit
 
 WAITS = (sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()")
 # Makes its stdin the controlling terminal of a session of its own, then becomes what it is told.
@@ -48,17 +50,6 @@ def told(tmp_path: Path) -> Iterator[Told]:
     pipe = Told(tmp_path / "told")
     yield pipe
     os.close(pipe.descriptor)
-
-
-def wait_for_exit(pid: int, seconds: float = 10) -> bool:
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([pidfd], [], [], seconds)[0])
-    finally:
-        os.close(pidfd)
 
 
 def children(pid: int) -> list[int]:
@@ -125,7 +116,7 @@ def test_each_ending_signal_ends_the_command_and_is_no_failure(hosts: Hosts, num
     family = children(hosted.process.pid)
     hosted.kill(number)
     assert hosted.wait() == 0
-    assert len(family) == 2
+    assert len(family) == 3  # The watcher, its waker and the command.
     assert all(wait_for_exit(pid, 0) for pid in family)
 
 
@@ -268,8 +259,11 @@ def test_nobody_but_the_host_holds_the_write_end_of_the_commands_lifeline(hosts:
     hosted = hosts.start(*WAITS)
     for child in children(hosted.process.pid):
         for descriptor in Path(f"/proc/{child}/fd").iterdir():
-            link = str(descriptor.readlink())
-            flags = int(Path(f"/proc/{child}/fdinfo/{descriptor.name}").read_text().split()[3], 8)
+            try:
+                link = str(descriptor.readlink())
+                flags = int(Path(f"/proc/{child}/fdinfo/{descriptor.name}").read_text().split()[3], 8)
+            except FileNotFoundError:
+                continue  # A file that the starting command has read and closed.
             assert not link.startswith("pipe:") or flags & os.O_ACCMODE == os.O_RDONLY
 
 
@@ -374,3 +368,85 @@ def test_an_ignored_sighup_stays_ignored(hosts: Hosts) -> None:
     assert [row["status"] for row in mur_json("ps")] == ["running"]
     hosted.kill(signal.SIGTERM)
     assert hosted.wait() == 0
+
+
+@pytest.mark.spec("M1", "M3", "E1")
+@pytest.mark.parametrize("leaver", [("timeout", "1000"), ("setsid",)])
+def test_a_command_that_leaves_the_watchers_group_is_ended_all_the_same(hosts: Hosts, leaver: tuple[str, ...]) -> None:
+    hosted = hosts.start(*leaver, *WAITS)
+    family = children(hosted.process.pid)
+    hosted.kill(signal.SIGTERM)
+    assert hosted.wait() == 0
+    assert all(wait_for_exit(pid, 0) for pid in family)
+
+
+@pytest.mark.spec("M3")
+def test_the_several_hangups_of_a_closing_terminal_are_one_wish(hosts: Hosts, told: Told, tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    tidy = r"""echo got >\"$0\"; sleep 0.3; echo tidy >\"$1\"; exit"""
+    script = f'trap "{tidy}" TERM; echo up >"$0"; while :; do sleep 0.01; done'
+    hosted = hosts.start("sh", "-c", script, told.path, str(done))
+    told.wait_for("up")
+    hosted.kill(signal.SIGHUP)
+    told.wait_for("got")
+    hosted.kill(signal.SIGHUP)
+    assert hosted.wait() == 0
+    assert done.read_text() == "tidy\n"
+
+
+@pytest.mark.spec("M5", "M3")
+def test_a_storm_of_signals_never_ends_a_session_but_by_its_own_status(hosts: Hosts) -> None:
+    for _ in range(3):
+        hosted = hosts.start(*WAITS)
+        pidfd = os.pidfd_open(hosted.process.pid)
+        try:
+            while not select.select([pidfd], [], [], 0)[0]:
+                for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                    signal.pidfd_send_signal(pidfd, number)
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(pidfd)
+        assert hosted.wait() in (0, 143)
+        events = [json.loads(line)["event_type"] for line in (hosted.records / "trace.jsonl").read_text().splitlines()]
+        assert events == ["session_start", "session_end"]
+        assert hosted.process.stderr is not None
+        assert "Traceback" not in hosted.process.stderr.read()
+
+
+@pytest.mark.spec("M1", "M5")
+@pytest.mark.parametrize("limit", range(7, 40, 4))
+def test_few_descriptors_are_an_error_in_words(limit: int) -> None:
+    script = f'ulimit -n {limit}; exec "{MUR}" run -v -- true'
+    ended = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False, timeout=20)
+    assert ended.returncode in (0, 1)
+    assert "Traceback" not in ended.stderr
+    assert "never awaited" not in ended.stderr
+
+
+@pytest.mark.spec("M3", "M5")
+def test_a_door_crowded_with_clients_does_not_make_a_session_deaf(hosts: Hosts) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
+    try:
+        hosted = hosts.start(*WAITS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    host, _, port = hosted.ready["url"].rpartition(":")
+    clients = [socket.create_connection((host, int(port))) for _ in range(45)]
+    try:
+        hosted.kill(signal.SIGTERM)
+        assert hosted.wait() == 0
+    finally:
+        for client in clients:
+            client.close()
+    assert hosted.process.stderr is not None
+    assert "Traceback" not in hosted.process.stderr.read()
+
+
+@pytest.mark.spec("M4")
+def test_a_script_whose_interpreter_is_missing_is_told_apart(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    assert f"the interpreter of {script} was not found" in mur("run", "--", str(script)).stderr

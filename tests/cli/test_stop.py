@@ -251,3 +251,18 @@ def test_a_session_that_obeys_is_reported_as_soon_as_it_is_gone(hosts: Hosts) ->
         stopping.communicate(timeout=10)
         assert time.monotonic() - gone < 1
     os.close(pidfd)
+
+
+@pytest.mark.spec("O2")
+@pytest.mark.parametrize("shape", ["flat", "chain", "circle"])
+def test_planning_takes_no_longer_than_listing_whatever_launched_what(running: Path, shape: str) -> None:
+    ids = [f"ses_0199c4e2f1b7712a9d3e4f50{number:08d}" for number in range(600)]
+    for at, session_id in enumerate(ids):
+        by = {"flat": {}, "chain": {"spawned_by": ids[max(0, at - 1)]}, "circle": {"spawned_by": ids[at - 1]}}[shape]
+        write_record(running, session_id=session_id, **by)
+    started = time.monotonic()
+    listed = len(mur_json("ps"))
+    took = time.monotonic() - started
+    started = time.monotonic()
+    assert len(mur_json("stop", "--all", "--dry-run")) == listed == 600
+    assert time.monotonic() - started < 2 * took + 1

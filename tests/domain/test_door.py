@@ -17,11 +17,17 @@ from murmur.domain.door import (
     NoAnswer,
     NoSuchAddress,
     StopAnswer,
+    TaskSeen,
+    cancel_ask,
     card_ask,
+    control_ask,
     door_address,
+    read_control,
     read_stop_answer,
+    read_task,
     recorded_address,
     refusal_of_card,
+    send_ask,
     stop_ask,
     task_ask,
     task_is_unfinished,
@@ -549,3 +555,205 @@ def test_a_task_answer_of_another_shape_says_nothing_of_running(document: object
 def test_no_answer_about_a_task_says_nothing_of_running() -> None:
     assert task_is_unfinished(NoAnswer("connection refused")) is False
     assert task_is_unfinished(answered({"result": {"status": {"state": "working"}}}, 404)) is False
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_task_is_given_as_one_text_part_of_a_users_message(blocking: bool) -> None:
+    ask = send_ask("localhost:40123", TOKEN, 'do "it"\n\u00e9', "msg_1", blocking=blocking)
+    assert (ask.method, ask.target, ask.token) == ("POST", "/", TOKEN)
+    message = {
+        "kind": "message",
+        "messageId": "msg_1",
+        "role": "user",
+        "parts": [{"kind": "text", "text": 'do "it"\n\u00e9'}],
+    }
+    assert json.loads(ask.body) == {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "message/send",
+        "params": {"message": message, "configuration": {"blocking": blocking}},
+    }
+
+
+@pytest.mark.spec("P1")
+def test_a_task_is_canceled_by_its_id() -> None:
+    ask = cancel_ask("localhost:40123", None, 'tsk_"1')
+    assert (ask.method, ask.target, ask.token) == ("POST", "/", None)
+    assert json.loads(ask.body) == {"jsonrpc": "2.0", "id": 1, "method": "tasks/cancel", "params": {"id": 'tsk_"1'}}
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize("op", ["status", "pause", "resume", "drain"])
+def test_control_is_asked_at_its_own_path(op: str) -> None:
+    ask = control_ask("http://localhost:40123/", TOKEN, op)
+    assert (ask.method, ask.target, ask.token) == ("POST", "/control", TOKEN)
+    assert ("Content-Type", "application/json") in ask.headers
+    assert json.loads(ask.body) == {"op": op}
+
+
+@pytest.mark.spec("P4")
+def test_no_new_ask_takes_a_token_beyond_loopback() -> None:
+    expected = "the door at 192.168.1.5:80 is not on loopback, so its token was not sent"
+    url = "192.168.1.5:80"
+    assert refused(lambda: send_ask(url, TOKEN, "x", "msg_1", blocking=True)) == expected
+    assert refused(lambda: cancel_ask(url, TOKEN, "tsk_1")) == expected
+    assert refused(lambda: control_ask(url, TOKEN, "status")) == expected
+    assert send_ask(url, None, "x", "msg_1", blocking=True).token is None
+
+
+@pytest.mark.spec("I3")
+def test_no_part_of_a_new_ask_shows_its_token() -> None:
+    for ask in (
+        send_ask("localhost:1", TOKEN, "x", "msg_1", blocking=True),
+        cancel_ask("localhost:1", TOKEN, "tsk_1"),
+        control_ask("localhost:1", TOKEN, "status"),
+    ):
+        assert "DoorToken(<redacted>)" in repr(ask)
+        assert "swordfish" not in f"{ask} {ask!r} {ask.headers} {ask.body!r}"
+
+
+def seen(task: object, token: DoorToken | None = None) -> TaskSeen | NoAnswer:
+    return read_task(answered({"jsonrpc": "2.0", "id": 1, "result": task}), token)
+
+
+@pytest.mark.spec("P1")
+def test_a_task_is_read_with_its_result_and_its_reason() -> None:
+    status = {"state": "failed", "message": {"parts": [{"kind": "text", "text": "exit status 3"}]}}
+    artifacts = [{"artifactId": "a", "parts": [{"kind": "text", "text": "half"}, {"text": " done"}]}]
+    task = {"kind": "task", "id": "tsk_1", "contextId": "ctx_1", "status": status, "artifacts": artifacts}
+    assert seen(task) == TaskSeen("tsk_1", "failed", "half done", "exit status 3")
+
+
+@pytest.mark.spec("P1")
+def test_the_texts_of_several_artifacts_are_one_result() -> None:
+    artifacts = [{"parts": [{"text": "a"}]}, {"parts": [{"text": "b"}, {"text": ""}]}]
+    expected = TaskSeen("tsk_1", "completed", "ab", None)
+    assert seen({"id": "tsk_1", "status": {"state": "completed"}, "artifacts": artifacts}) == expected
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize(
+    "odd",
+    [
+        None,
+        5,
+        "x",
+        {},
+        [],
+        [None],
+        [5, "x", []],
+        [{}],
+        [{"parts": None}],
+        [{"parts": "x"}],
+        [{"parts": {"text": "x"}}],
+        [{"parts": []}],
+        [{"parts": [None, 5, "x", [], {}]}],
+        [{"parts": [{"text": None}, {"text": 5}, {"text": ["x"]}]}],
+        [{"parts": [{"kind": "file", "file": {"uri": "x"}}]}],
+    ],
+)
+def test_artifacts_and_messages_without_text_are_no_result_and_no_reason(odd: object) -> None:
+    bare = TaskSeen("tsk_1", "working", None, None)
+    assert seen({"id": "tsk_1", "status": {"state": "working"}, "artifacts": odd}) == bare
+    message = odd[0] if isinstance(odd, list) and odd else odd
+    assert seen({"id": "tsk_1", "status": {"state": "working", "message": message}}) == bare
+
+
+@pytest.mark.spec("P1")
+def test_an_empty_result_is_a_result() -> None:
+    task = {"id": "tsk_1", "status": {"state": "completed"}, "artifacts": [{"parts": [{"text": ""}]}]}
+    assert seen(task) == TaskSeen("tsk_1", "completed", "", None)
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize(
+    "task",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"id": "tsk_1"},
+        {"status": {"state": "working"}},
+        {"id": 5, "status": {"state": "working"}},
+        {"id": "tsk_1", "status": None},
+        {"id": "tsk_1", "status": "working"},
+        {"id": "tsk_1", "status": {}},
+        {"id": "tsk_1", "status": {"state": 5}},
+        [{"id": "tsk_1", "status": {"state": "working"}}],
+    ],
+)
+def test_a_result_of_another_shape_is_no_task(task: object) -> None:
+    assert seen(task) == NoAnswer("the door answered with something that is no task")
+
+
+@pytest.mark.spec("P1")
+def test_a_refused_call_gives_the_doors_own_words() -> None:
+    reading = answered({"jsonrpc": "2.0", "id": 1, "error": {"code": -32001, "message": "no such task"}})
+    assert read_task(reading, None) == NoAnswer("the door refused: no such task")
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize("document", [None, [], 5, {"error": None}, {"error": "x"}, {"error": {"message": 5}}])
+def test_an_answer_with_neither_a_task_nor_an_error_is_no_task(document: object) -> None:
+    assert read_task(answered(document), None) == NoAnswer("the door answered with something that is no task")
+
+
+@pytest.mark.spec("P1")
+def test_a_task_or_state_that_was_not_answered_gives_the_reason() -> None:
+    good = {"result": {"id": "tsk_1", "status": {"state": "working"}}}
+    for reading, reason in (
+        (NoAnswer("connection refused"), "connection refused"),
+        (answered(good, 401), "the door answered with HTTP status 401"),
+        (Answered(200, b"{"), "the door answered with a body that is not JSON"),
+    ):
+        assert read_task(reading, TOKEN) == NoAnswer(reason)
+        assert read_control(reading, TOKEN) == NoAnswer(reason)
+
+
+@pytest.mark.spec("I3", "P3")
+def test_a_task_or_refusal_that_repeats_the_token_does_not_hold_it() -> None:
+    echo = f"x {TOKEN.expose()} x"
+    parts = {"parts": [{"text": echo[:8]}, {"text": echo[8:]}]}
+    task = {"id": echo, "status": {"state": echo, "message": parts}, "artifacts": [parts]}
+    hidden = "x DoorToken(<redacted>) x"
+    assert seen(task, TOKEN) == TaskSeen(hidden, hidden, hidden, hidden)
+    reading = answered({"error": {"code": 1, "message": echo}})
+    assert read_task(reading, TOKEN) == NoAnswer(f"the door refused: {hidden}")
+
+
+@pytest.mark.spec("P1")
+def test_the_state_of_a_session_is_read_as_it_is() -> None:
+    state = {"state": "paused", "task": None, "waiting": 2}
+    assert read_control(answered(state), TOKEN) == state
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize("document", [None, [], [{"state": "paused"}], 5, "paused", True])
+def test_a_state_that_is_no_object_is_no_answer(document: object) -> None:
+    assert read_control(answered(document), TOKEN) == NoAnswer("the door answered with something else than its state")
+
+
+@pytest.mark.spec("I3", "P3")
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"state": TOKEN.expose()},
+        {TOKEN.expose(): 1},
+        {"task": [TOKEN.expose()]},
+        {"task": {"id": TOKEN.expose()}},
+        {"task": {TOKEN.expose(): [[{"a": TOKEN.expose()}]]}},
+    ],
+)
+def test_a_state_that_repeats_the_token_anywhere_does_not_hold_it(state: object) -> None:
+    read = read_control(answered(state), TOKEN)
+    assert "swordfish" not in repr(read)
+
+
+@pytest.mark.spec("P1")
+@settings(max_examples=100, derandomize=True, deadline=None, database=None)
+@given(status=st.integers(0, 999), body=st.binary(max_size=60))
+def test_no_answer_of_any_bytes_is_a_task(status: int, body: bytes) -> None:
+    assert isinstance(read_task(Answered(status, body), TOKEN), NoAnswer)
+    assert isinstance(read_control(Answered(status, body), TOKEN), NoAnswer | dict)

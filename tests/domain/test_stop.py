@@ -21,22 +21,18 @@ from murmur.domain.stop import (
     KILL_WAIT,
     SPAWNER_SETTLE,
     Action,
-    AfterSpawner,
     AskDoor,
     DoorAnswered,
     Event,
     Exited,
-    LeaveAlone,
     LookAtTasks,
-    NothingThere,
     Outcome,
     Signal,
     Signalled,
-    SignalNow,
     StopMachine,
     TasksLookedAt,
-    plan,
 )
+from murmur.domain.stop_plan import AfterSpawner, LeaveAlone, NothingThere, SignalNow, plan
 
 TERM, KILL = StopSignal.TERM, StopSignal.KILL
 QUIET = StopAnswer((), ())

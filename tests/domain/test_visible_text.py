@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.domain.visible_text import visible, width
+from murmur.cli.table import width
+from murmur.domain.visible_text import visible
 
 SOH_TO_US = [chr(code) for code in range(0x20)]
 C1 = [chr(code) for code in range(0x7F, 0xA0)]

@@ -154,7 +154,7 @@ def test_a_foreign_proc_makes_start_times_unreadable_and_exits_are_still_seen() 
         "outcome": ["Refused", reason],
         "zombie": False,
         "nobody": False,
-        "members": [],
+        "members": None,
         "process_start": None,
     }
 

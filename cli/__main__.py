@@ -1,0 +1,5 @@
+"""Lets the command be run as `python -m murmur.cli`."""
+
+from murmur.cli.main import main
+
+main()

@@ -1,0 +1,38 @@
+"""What does a capsule's manifest say is to be hosted?"""
+
+import os
+from pathlib import Path
+
+from murmur.adapters.env_file import read_env_file as read_env_file_of
+from murmur.adapters.manifest_file import read_manifest
+from murmur.domain.command_environment import environment_for
+
+from murmur.cli.hosting import Launch
+from murmur.cli.output import warn
+
+
+def launch_from_manifest(path: Path, workdir: Path, *, read_env_file: bool) -> Launch:
+    """Read a manifest and the `.env` beside it. Raises `MurmurError` with nothing started."""
+    manifest, unknown = read_manifest(path)
+    for warning in unknown:
+        warn(warning)
+    beside = read_env_file_of(path.parent / ".env") if read_env_file else {}
+    network, lifecycle = manifest.network, manifest.lifecycle
+    authentication = network.authentication
+    script = manifest.process.kind == "script"
+    return Launch(
+        name=manifest.name,
+        version=manifest.version,
+        argv=manifest.process.command,
+        workdir=workdir,
+        environment=environment_for(manifest.capabilities.env.allow, os.environ, beside),
+        port=network.internal_port,
+        acceptance="none" if script else lifecycle.task_acceptance,
+        after_task=lifecycle.after_task,
+        queue_depth=lifecycle.queue_depth,
+        credentials=None
+        if authentication is None
+        else {name: credential.scopes for name, credential in authentication.credentials.items()},
+        controlled=manifest.control is not None,
+        script=script,
+    )

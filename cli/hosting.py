@@ -1,0 +1,251 @@
+"""How does `mur run` put a session together and report its end? (M1, M5)."""
+
+import json
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from murmur.adapters.command import Tee, status_text
+from murmur.adapters.door_server import bind_door
+from murmur.adapters.host_log import HostLog
+from murmur.adapters.hosted_command import CommandLine, CommandWork
+from murmur.adapters.identifiers import mint
+from murmur.adapters.reasons import reason_of
+from murmur.adapters.records_directory import RecordsDirectory
+from murmur.adapters.registration import RunningGuard
+from murmur.adapters.session_host import EndingSignals, HostedSession, SessionEnd, Work, host
+from murmur.adapters.task_runner import TaskRunner
+from murmur.adapters.terminal import has_controlling_terminal
+from murmur.cli import wiring
+from murmur.cli.output import announce, echo_bytes, warn
+from murmur.domain.cards import ServedSession
+from murmur.domain.errors import FAILED, MurmurError
+from murmur.domain.record import RunningRecord
+from murmur.domain.secret import ControlToken, DoorToken
+from murmur.domain.served_door import Door
+from murmur.domain.task_board import Acceptance, AfterTask, TaskBoard
+from murmur.domain.uptime import started_at_text
+
+_TAIL_LINES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What is to be hosted, and how it is told."""
+
+    name: str
+    version: str
+    argv: Sequence[str]
+    workdir: Path
+    environment: Mapping[str, str]
+    bind: str = "127.0.0.1"
+    port: int = 0
+    acceptance: Acceptance = "none"
+    after_task: AfterTask = "exit"
+    queue_depth: int = 1
+    credentials: Mapping[str, Sequence[str]] | None = None
+    """Declared credentials and their scopes; `None` is a public door."""
+    controlled: bool = False
+    script: bool = False
+    """Runs once, without a door and a record."""
+    task: str | None = None
+    deadline: float | None = None
+    as_json: bool = False
+    verbose: bool = False
+    readiness_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The secrets of one session's door."""
+
+    operator: DoorToken | None = None
+    credentials: Mapping[str, DoorToken] = field(default_factory=dict)
+    control: ControlToken | None = None
+
+
+def host_session(launch: Launch) -> SessionEnd:
+    """Host a session to its end. Raises `MurmurError` with nothing left of it."""
+    return _Hosting(launch).run()
+
+
+class _Hosting:
+    """One session being put together, run and put away."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._launch = launch
+        self._session_id = mint("ses_")
+        self._opened = ExitStack()
+        self._tees: list[Tee] = []
+        self._keys = _Keys()
+
+    def run(self) -> SessionEnd:
+        launch = self._launch
+        started = wiring.clock.monotonic()
+        # Before anything is begun, so that whatever is begun is ended in order.
+        signals = EndingSignals()
+        with self._opened as opened:
+            self._records, self._recorded = _records(opened, launch.workdir, self._session_id)
+            socket, authority = (None, "") if launch.script else bind_door(launch.bind, launch.port)
+            if socket is not None:
+                opened.callback(socket.close)
+            self._session = ServedSession(
+                self._session_id,
+                launch.name,
+                launch.version,
+                authority,
+                accepts_tasks=launch.acceptance != "none",
+                authenticated=launch.credentials is not None,
+                wildcard=socket is not None and socket.getsockname()[0] in ("0.0.0.0", "::"),  # noqa: S104 - compared, not bound
+            )
+            self._trace("session_start", capsule_name=launch.name, capsule_version=launch.version)
+            end: SessionEnd | None = None
+            try:
+                end = host(self._hosted(), socket, signals)
+            finally:
+                milliseconds = round(1000 * (wiring.clock.monotonic() - started))
+                self._trace(
+                    "session_end", exit_status=FAILED if end is None else end.exit_status, duration_ms=milliseconds
+                )
+            return end
+
+    def _hosted(self) -> HostedSession:
+        launch = self._launch
+        board = TaskBoard(launch.acceptance, launch.after_task, launch.queue_depth)
+        if launch.task is not None and launch.acceptance != "none":
+            board.offer(mint("tsk_"), mint("ctx_"), launch.task)
+        descriptor = self._records.open_log("host.log")
+        self._opened.callback(os.close, descriptor)
+        log = HostLog(descriptor, self._session_id)
+        return HostedSession(
+            self._door(board),
+            self._work(board, log),
+            enter=self._enter,
+            announce=self._announce,
+            log=log,
+            deadline=launch.deadline,
+        )
+
+    def _door(self, board: TaskBoard) -> Door:
+        launch = self._launch
+        if launch.credentials is None and not launch.controlled:
+            return Door(self._session, board, mint)
+        from murmur.domain.door_tokens import DoorKeys, TokenKey  # noqa: PLC0415 - a public door needs no hashing
+
+        keys = DoorKeys(TokenKey(secrets.token_hex(32)), self._session_id)
+        control = keys.mint_control() if launch.controlled else None
+        self._keys = _Keys(control=control)
+        if launch.credentials is not None:
+            self._keys = _Keys(*keys.mint_all(launch.credentials, self._session.methods), control)
+        return Door(self._session, board, mint, keys, controlled=launch.controlled)
+
+    def _work(self, board: TaskBoard, log: HostLog) -> Work:
+        launch = self._launch
+        ours = {"MURMUR_SESSION_ID": self._session_id, "MURMUR_RECORDS_DIR": str(self._records.path)}
+        line = CommandLine(launch.argv, {**launch.environment, **ours}, launch.workdir)
+        if launch.acceptance == "none":
+            output = self._script_output() if launch.script else self._output()
+            stdin = None if launch.task is None else self._records.open_task(launch.task, launch.workdir)
+            if stdin is not None:
+                self._opened.callback(os.close, stdin)
+            return CommandWork(line, output, stdin, log, self._explain)
+        return TaskRunner(board, line, self._records, lambda event, fields: self._trace(event, **fields), log)
+
+    def _script_output(self) -> tuple[int, int]:
+        """Open where a script's result and errors go."""
+        result, errors = self._records.open_new("out/result.txt"), self._records.open_log("stderr.log")
+        for descriptor in (result, errors):
+            self._opened.callback(os.close, descriptor)
+        return result, errors
+
+    def _output(self) -> tuple[int, int]:
+        """Open the command's stdout and stderr: its logs, or pipes that are copied there and echoed."""
+        logs = [self._records.open_log(name) for name in ("stdout.log", "stderr.log")]
+        for log in logs:
+            self._opened.callback(os.close, log)
+        if not self._launch.verbose:
+            return logs[0], logs[1]
+        # With --json stdout carries one document, so everything else goes to stderr.
+        echoes = [echo_bytes(sys.stderr if self._launch.as_json else sys.stdout), echo_bytes(sys.stderr)]
+        for log, echo in zip(logs, echoes, strict=True):
+            self._tees.append(tee := Tee(log, echo))
+            self._opened.callback(tee.finish)
+            self._opened.callback(os.close, tee.write_end)
+        return self._tees[0].write_end, self._tees[1].write_end
+
+    def _enter(self) -> Callable[[], None]:
+        """Record the session. Failing to is a warning: the session runs on, unlisted (G2)."""
+        if self._launch.script or not self._recorded:
+            return lambda: None
+        try:
+            return self._registered()
+        except MurmurError as error:
+            warn(f"{error.message}; the session runs on, but `mur ps` will not list it")
+            return lambda: None
+
+    def _registered(self) -> Callable[[], None]:
+        origin = wiring.processes.own_origin()
+        record = RunningRecord(
+            session_id=self._session_id,
+            url=self._session.authority,
+            pid=os.getpid(),
+            process_start=origin.process_start or "",
+            capsule_name=self._session.capsule_name,
+            capsule_version=self._session.capsule_version,
+            workdir=str(self._records.path),
+            outlives_launcher=not has_controlling_terminal(),
+            started_at=started_at_text(wiring.clock.now()),
+            door_token=self._keys.operator,
+            credentials=self._keys.credentials,
+        )
+        return RunningGuard(os.environ, record, origin, warn, self._keys.control).close
+
+    def _announce(self) -> None:
+        """Say that the session is there, before anything of its command is echoed."""
+        line: dict[str, object] = {
+            "name": self._session.capsule_name,
+            "pid": os.getpid(),
+            "records_dir": str(self._records.path),
+            "session_id": self._session_id,
+            "url": self._session.authority,
+            "version": self._session.capsule_version,
+            "workdir": str(self._launch.workdir),
+        }
+        if self._launch.readiness_tokens and self._keys.operator is not None:
+            tokens = {"operator": self._keys.operator, **self._keys.credentials}
+            # The third of the three places where a token is written (I3).
+            line["tokens"] = {name: token.expose() for name, token in tokens.items()}
+        door = f"murmur: url {self._session.authority}\n" if self._session.authority else ""
+        plain = f"{door}session: {self._session_id}"
+        announce(json.dumps(line, sort_keys=True) if self._launch.as_json else plain)
+        for tee in self._tees:
+            tee.start()
+
+    def _explain(self, returncode: int) -> str:
+        tail = self._records.log_tail("stderr.log", _TAIL_LINES)
+        quoted = "; its last stderr lines were:" + "".join(f"\n  {line}" for line in tail) if tail else ""
+        return f"the command {self._launch.argv[0]} ended with {status_text(returncode)}{quoted}"
+
+    def _trace(self, event_type: str, **fields: object) -> None:
+        try:
+            self._records.trace(event_type, **fields)
+        except OSError as error:
+            warn(f"the trace of {self._records.path} could not be written: {reason_of(error)}")
+
+
+def _records(opened: ExitStack, workdir: Path, session_id: str) -> tuple[RecordsDirectory, bool]:
+    """Open the session's records directory; in a private temporary place where there is no usable Murmur home."""
+    try:
+        return opened.enter_context(RecordsDirectory.create(os.environ, workdir, session_id)), True
+    except MurmurError as error:
+        try:
+            path = Path(tempfile.mkdtemp(prefix="murmur-"))
+        except OSError:
+            raise error from None  # There is no place for its logs at all, so the first reason counts.
+        warn(f"{error.message}; the session runs unrecorded, with its logs in {path}")
+        return opened.enter_context(RecordsDirectory.elsewhere(path, session_id)), False

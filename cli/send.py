@@ -1,0 +1,51 @@
+"""`mur send`: give a session a task and print its result."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from murmur.cli import wiring
+from murmur.cli.asking import ask_session, task_json
+from murmur.cli.output import note, reporting, say, say_document
+from murmur.domain.door import send_ask
+from murmur.domain.errors import TaskNotCompleted
+from murmur.domain.visible_text import visible
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+def send(
+    address: Annotated[str, typer.Argument(help="@N, a session id or its end.")],
+    text: Annotated[str, typer.Argument(help="What is to be done; - reads it from stdin.")],
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the result.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the task as JSON.")] = False,
+) -> None:
+    """Send a session a task.
+
+    Its result goes to stdout. Exit status 1 when the task did not complete.
+    """
+    with reporting(as_json=as_json):
+        if text == "-":
+            text = sys.stdin.buffer.read().decode("utf-8", "replace")
+        from murmur.adapters.identifiers import mint  # noqa: PLC0415 - the commands that only look mint nothing
+
+        message_id = mint("msg_")
+        task = ask_session(
+            address,
+            lambda record: send_ask(record.url, record.door_token, text, message_id, blocking=wait),
+            wiring.task_doors,
+        )
+        if as_json:
+            say_document(task_json(task))
+        elif task.state == "completed":
+            say((task.result or "").removesuffix("\n"))
+        else:
+            note(f"task: {visible(task.id)}\nstate: {visible(task.state)}")
+        if task.state not in ("completed", "submitted", "working"):
+            if as_json:
+                raise typer.Exit(TaskNotCompleted.exit_status)
+            raise TaskNotCompleted(
+                f"task {visible(task.id)} is {visible(task.state)}: {task.message or 'no reason was given'}"
+            )
