@@ -5,10 +5,9 @@ from pathlib import Path
 
 from murmur.adapters.env_file import read_env_file as read_env_file_of
 from murmur.adapters.manifest_file import read_manifest
-from murmur.domain.command_environment import environment_for
-
 from murmur.cli.hosting import Launch
 from murmur.cli.output import warn
+from murmur.domain.command_environment import environment_for
 
 
 def launch_from_manifest(path: Path, workdir: Path, *, read_env_file: bool) -> Launch:

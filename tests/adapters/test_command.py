@@ -12,12 +12,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.adapters.processes_for_tests import Process, exhaust_pidfds, open_descriptors, running
 
 from murmur.adapters import command, procfs
 from murmur.adapters.command import GroupedCommand, Tee, status_text
 from murmur.domain.errors import CommandNotStarted, OutOfDescriptors
 from murmur.domain.hosting import GroupAction
+from tests.adapters.processes_for_tests import Process, exhaust_pidfds, open_descriptors, running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they look at processes through pidfds and /proc")
 

@@ -12,8 +12,6 @@ from socket import SocketIO
 from typing import Any, Literal
 
 import pytest
-from tests.adapters.doors_for_tests import OTHER_SESSION, SESSION, elapsed_below
-from tests.adapters.processes_for_tests import open_descriptors
 
 from murmur.adapters import door_server
 from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, DoorServer, bind_door
@@ -23,6 +21,8 @@ from murmur.domain.door import StopAnswer, card_ask, door_address, read_stop_ans
 from murmur.domain.errors import DoorNotOpened
 from murmur.domain.served_door import Door, DoorRequest, DoorResponse
 from murmur.domain.task_board import TaskBoard
+from tests.adapters.doors_for_tests import OTHER_SESSION, SESSION, elapsed_below
+from tests.adapters.processes_for_tests import open_descriptors
 
 CARD = b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

@@ -10,6 +10,16 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+
+from murmur.adapters import door_exchange
+from murmur.adapters.doors import HttpDoors
+from murmur.adapters.processes import SystemProcesses
+from murmur.domain.door import Answered, AskLimits, NoAnswer, card_ask, stop_ask, task_ask
+from murmur.domain.errors import OutOfDescriptors
+from murmur.domain.liveness import Live, Liveness, Unreachable, verify, verify_all
+from murmur.domain.process import Gone
+from murmur.domain.record import RunningRecord
+from murmur.domain.secret import DoorToken
 from tests.adapters.doors_for_tests import (
     OTHER_SESSION,
     SESSION,
@@ -23,16 +33,6 @@ from tests.adapters.doors_for_tests import (
     silent,
 )
 from tests.adapters.processes_for_tests import open_descriptors
-
-from murmur.adapters import door_exchange
-from murmur.adapters.doors import HttpDoors
-from murmur.adapters.processes import SystemProcesses
-from murmur.domain.door import Answered, AskLimits, NoAnswer, card_ask, stop_ask, task_ask
-from murmur.domain.errors import OutOfDescriptors
-from murmur.domain.liveness import Live, Liveness, Unreachable, verify, verify_all
-from murmur.domain.process import Gone
-from murmur.domain.record import RunningRecord
-from murmur.domain.secret import DoorToken
 
 LIMITS = AskLimits(connect=0.2, read=0.3, total=0.5)
 DOORS = HttpDoors(LIMITS)

@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+
+from murmur.adapters import exits, procfs
+from murmur.adapters.exits import SystemExits, wait_for_any_exit
+from murmur.domain.process import Claim, ProcessIdentity
 from tests.adapters.processes_for_tests import (
     NO_PIDFDS,
     Process,
@@ -17,10 +21,6 @@ from tests.adapters.processes_for_tests import (
     without_leader,
     zombie,
 )
-
-from murmur.adapters import exits, procfs
-from murmur.adapters.exits import SystemExits, wait_for_any_exit
-from murmur.domain.process import Claim, ProcessIdentity
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these are about pidfds and their absence on Linux")
 

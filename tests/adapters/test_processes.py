@@ -9,6 +9,12 @@ import threading
 from collections.abc import Callable
 
 import pytest
+
+from murmur.adapters import procfs
+from murmur.adapters.processes import SystemProcesses
+from murmur.domain.origin import Origin
+from murmur.domain.process import Claim, ProcessIdentity, StatLine
+from murmur.domain.signals import AlreadyGone, Refused, Sent, StopSignal
 from tests.adapters.processes_for_tests import (
     NO_PIDFDS,
     Process,
@@ -22,12 +28,6 @@ from tests.adapters.processes_for_tests import (
     without_leader,
     zombie,
 )
-
-from murmur.adapters import procfs
-from murmur.adapters.processes import SystemProcesses
-from murmur.domain.origin import Origin
-from murmur.domain.process import Claim, ProcessIdentity, StatLine
-from murmur.domain.signals import AlreadyGone, Refused, Sent, StopSignal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these are about pidfds and their absence on Linux")
 

@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from murmur.adapters import procfs
+from murmur.domain.errors import OutOfDescriptors
+from murmur.domain.process import Claim, Gone, ProcessIdentity, ProcessReading, StatLine, Unverified, classify, judge
 from tests.adapters.processes_for_tests import (
     NO_PIDFDS,
     exhaust_pidfds,
@@ -21,10 +25,6 @@ from tests.adapters.processes_for_tests import (
     without_leader,
     zombie,
 )
-
-from murmur.adapters import procfs
-from murmur.domain.errors import OutOfDescriptors
-from murmur.domain.process import Claim, Gone, ProcessIdentity, ProcessReading, StatLine, Unverified, classify, judge
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pidfds and /proc are Linux's")
 

@@ -3,11 +3,6 @@
 from collections.abc import Mapping
 
 import pytest
-from tests.fakes.clock import FakeClock
-from tests.fakes.doors import FakeDoors, called, result
-from tests.fakes.exits import FakeExits
-from tests.fakes.processes import DEAF_TO_TERM, OBEDIENT, UNKILLABLE, FakeProcesses
-from tests.fakes.recorded import a_session
 
 from murmur.adapters.stopping import Stopping
 from murmur.domain.door import DoorAsk, DoorReading, NoAnswer
@@ -15,6 +10,11 @@ from murmur.domain.listing import Session
 from murmur.domain.process import Gone, Unverified
 from murmur.domain.signals import StopSignal
 from murmur.domain.stop import Ending, Outcome, StopMachine
+from tests.fakes.clock import FakeClock
+from tests.fakes.doors import FakeDoors, called, result
+from tests.fakes.exits import FakeExits
+from tests.fakes.processes import DEAF_TO_TERM, OBEDIENT, UNKILLABLE, FakeProcesses
+from tests.fakes.recorded import a_session
 
 TERM, KILL = StopSignal.TERM, StopSignal.KILL
 QUIET = result({"canceled": [], "residue": []})

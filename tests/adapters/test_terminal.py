@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from tests.adapters.processes_for_tests import open_descriptors
 
 from murmur.adapters.terminal import has_controlling_terminal
+from tests.adapters.processes_for_tests import open_descriptors
 
 _ANSWER = """
 import os, sys

@@ -3,15 +3,15 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.processes import HERE, FakeProcesses
-from tests.fakes.recorded import a_record, an_origin, session_id
-from tests.fakes.running_directory import FakeRunningDirectory
 
 from murmur.domain.files import Kept, Vanished
 from murmur.domain.listing import FileNote, Listing, Session, list_sessions, prune_session, remove_unverified
 from murmur.domain.origin import LockReading, Origin, render_origin
 from murmur.domain.process import Alive, Gone, Unverified
 from murmur.domain.record import RunningRecord, render_record
+from tests.fakes.processes import HERE, FakeProcesses
+from tests.fakes.recorded import a_record, an_origin, session_id
+from tests.fakes.running_directory import FakeRunningDirectory
 
 
 class Machine:

@@ -3,15 +3,15 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.fakes.doors import FakeDoors, answer, called, card_of, result
-from tests.fakes.processes import HERE, FakeProcesses
-from tests.fakes.recorded import a_record, an_origin, session_id
 
 from murmur.domain.door import Answered, DoorReading, NoAnswer
 from murmur.domain.liveness import Live, Unreachable, states_of, verify, verify_all, with_doors
 from murmur.domain.origin import LockReading, Origin
 from murmur.domain.process import Alive, Claim, Gone, ProcessState, Unverified
 from murmur.domain.record import RunningRecord
+from tests.fakes.doors import FakeDoors, answer, called, card_of, result
+from tests.fakes.processes import HERE, FakeProcesses
+from tests.fakes.recorded import a_record, an_origin, session_id
 
 
 def holding(*records: RunningRecord) -> FakeProcesses:

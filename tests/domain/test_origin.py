@@ -5,9 +5,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.processes import HERE
 
 from murmur.domain.origin import Elsewhere, Here, Origin, elsewhere, parse_origin, render_origin
+from tests.fakes.processes import HERE
 
 KEYS = ["pid", "process_start", "machine_id", "boot_id", "pid_namespace", "time_namespace", "pidfd_inode"]
 FULL = Origin(77, "123", "m", "b", "pid:[1]", "time:[1]", 9)

@@ -5,7 +5,6 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.processes import HERE
 
 from murmur.domain.origin import Here, LockReading, Origin, OriginReading, UnreadOrigin
 from murmur.domain.process import (
@@ -22,6 +21,7 @@ from murmur.domain.process import (
     parse_stat_line,
     with_origin,
 )
+from tests.fakes.processes import HERE
 
 PID = 4242
 NOBODY = Gone("no process holds pid 4242")

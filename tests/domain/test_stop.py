@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.fakes.recorded import a_session, session_id
 
 from murmur.domain.door import NoAnswer, StopAnswer
 from murmur.domain.listing import Session
@@ -33,6 +32,7 @@ from murmur.domain.stop import (
     TasksLookedAt,
 )
 from murmur.domain.stop_plan import AfterSpawner, LeaveAlone, NothingThere, SignalNow, plan
+from tests.fakes.recorded import a_session, session_id
 
 TERM, KILL = StopSignal.TERM, StopSignal.KILL
 QUIET = StopAnswer((), ())

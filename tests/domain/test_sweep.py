@@ -3,9 +3,6 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.fakes.processes import HERE, FakeProcesses
-from tests.fakes.recorded import a_record, an_origin, session_id
-from tests.fakes.running_directory import FakeRunningDirectory
 
 from murmur.domain.files import Kept, Vanished
 from murmur.domain.listing import FileNote, Listing, list_sessions
@@ -13,6 +10,9 @@ from murmur.domain.origin import LockReading, Origin, render_origin
 from murmur.domain.process import ProcessIdentity
 from murmur.domain.record import render_record
 from murmur.domain.sweep import Sweep
+from tests.fakes.processes import HERE, FakeProcesses
+from tests.fakes.recorded import a_record, an_origin, session_id
+from tests.fakes.running_directory import FakeRunningDirectory
 
 HEX = "0199c4e2f1b7712a9d3e4f5061728394"
 STEM = session_id(1)

@@ -6,6 +6,13 @@ import os
 from collections.abc import Iterator
 
 import pytest
+
+from murmur.adapters.doors import HttpDoors
+from murmur.adapters.processes import SystemProcesses
+from murmur.domain.door import BODY_LIMIT, Answered, AskLimits, NoAnswer, card_ask, read_stop_answer, stop_ask
+from murmur.domain.liveness import Live, Liveness, Unreachable, verify
+from murmur.domain.record import RunningRecord
+from murmur.domain.secret import DoorToken
 from tests.adapters.doors_for_tests import (
     OTHER_SESSION,
     SESSION,
@@ -19,13 +26,6 @@ from tests.adapters.doors_for_tests import (
     silent,
 )
 from tests.adapters.processes_for_tests import open_descriptors
-
-from murmur.adapters.doors import HttpDoors
-from murmur.adapters.processes import SystemProcesses
-from murmur.domain.door import BODY_LIMIT, Answered, AskLimits, NoAnswer, card_ask, read_stop_answer, stop_ask
-from murmur.domain.liveness import Live, Liveness, Unreachable, verify
-from murmur.domain.record import RunningRecord
-from murmur.domain.secret import DoorToken
 
 LIMITS = AskLimits(connect=0.2, read=0.3, total=0.5)
 SLACK = 0.4

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.cli.conftest import Hosted, Hosts
 
 TASKS = int(os.environ.get("MURMUR_TEST_TASKS", "600"))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.processes_for_tests import MUR, call_inside, changed, fresh_pid_namespace, is_running, running
 
 from murmur.adapters import procfs
 from murmur.adapters.processes import SystemProcesses
@@ -24,6 +23,7 @@ from murmur.domain.origin import Origin
 from murmur.domain.process import Claim, ProcessIdentity, Unverified, judge
 from murmur.domain.record import RunningRecord
 from murmur.domain.signals import Refused, StopSignal
+from tests.adapters.processes_for_tests import MUR, call_inside, changed, fresh_pid_namespace, is_running, running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has namespaces")
 

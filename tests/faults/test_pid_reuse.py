@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.processes_for_tests import MUR, call_inside, changed, fresh_pid_namespace
 
 from murmur.adapters import procfs
 from murmur.adapters.processes import SystemProcesses
@@ -26,6 +25,7 @@ from murmur.domain.origin import Origin
 from murmur.domain.process import Claim, ProcessIdentity, StatLine
 from murmur.domain.record import RunningRecord
 from murmur.domain.signals import AlreadyGone, StopSignal
+from tests.adapters.processes_for_tests import MUR, call_inside, changed, fresh_pid_namespace
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="pids can be chosen on Linux only")
 

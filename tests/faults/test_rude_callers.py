@@ -18,9 +18,9 @@ import h11
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.cli.conftest import Hosted, Hosts
 
 from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, REQUEST_TIMEOUT
+from tests.cli.conftest import Hosted, Hosts
 
 CARD = b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 REQUESTS, BATCH = 5000, 100
