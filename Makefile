@@ -25,7 +25,7 @@ demo: $(VENV)/.runtime
 
 # In a directory of its own, so that nothing of it is left anywhere.
 test: $(VENV)/.test
-	@place=$$(mktemp -d) && trap 'rm -rf "$$place"' EXIT && TMPDIR="$$place" $(BIN)/python -m pytest --basetemp "$$place/t"
+	@place=$$(mktemp -d) && chmod 755 "$$place" && trap 'rm -rf "$$place"' EXIT && TMPDIR="$$place" $(BIN)/python -m pytest --basetemp "$$place/t"
 
 check: $(VENV)/.test
 	$(BIN)/ruff format --check
