@@ -141,9 +141,7 @@ def _start_watcher(started: ExitStack) -> "subprocess.Popen[bytes]":
             started.callback(os.close, write_end)
             passed_on.callback(os.close, read_end)
             watcher = _start_shell(started, read_end, _WATCHER)
-            waker = _start_shell(started, read_end, _WAKER, str(watcher.pid))
-            for shell in (watcher, waker):
-                _wait_until_ready(shell)
+            _start_shell(started, read_end, _WAKER, str(watcher.pid))
         except OSError as error:
             why = reason_of(error)
             raise CommandNotStarted(f"/bin/sh, which watches over the command, did not start: {why}") from None
@@ -151,7 +149,7 @@ def _start_watcher(started: ExitStack) -> "subprocess.Popen[bytes]":
 
 
 def _start_shell(started: ExitStack, lifeline: int, script: str, *arguments: str) -> "subprocess.Popen[bytes]":
-    """Start a small shell that leads a group of its own."""
+    """Start a small shell that leads a group of its own, and wait until it says that it is ready."""
     shell = subprocess.Popen(
         ["/bin/sh", "-c", script, *arguments],
         stdin=lifeline,
@@ -161,18 +159,12 @@ def _start_shell(started: ExitStack, lifeline: int, script: str, *arguments: str
         env={},
         process_group=0,
     )
-    assert shell.stdout is not None
-    started.enter_context(shell.stdout)
     started.callback(_end_shell, shell)
-    return shell
-
-
-def _wait_until_ready(shell: "subprocess.Popen[bytes]") -> None:
-    """Wait until a shell says that it is ready: a signal before its `trap` would end it."""
     assert shell.stdout is not None
     with shell.stdout as ready:
         if not ready.read(1):
             raise CommandNotStarted("/bin/sh, which watches over the command, ended at once")
+    return shell
 
 
 def _end_shell(shell: "subprocess.Popen[bytes]") -> None:

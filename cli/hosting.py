@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from murmur.adapters.reasons import reason_of
 from murmur.adapters.records_directory import RecordsDirectory
 from murmur.adapters.registration import RunningGuard
 from murmur.adapters.session_host import EndingSignals, HostedSession, SessionEnd, Work, host
+from murmur.adapters.task_runner import TaskRunner
 from murmur.adapters.terminal import has_controlling_terminal
 from murmur.cli import wiring
 from murmur.cli.output import announce, echo_bytes, warn
@@ -133,10 +135,7 @@ class _Hosting:
         launch = self._launch
         if launch.credentials is None and not launch.controlled:
             return Door(self._session, board, mint)
-        # A public door needs no randomness and no hashing.
-        import secrets  # noqa: PLC0415
-
-        from murmur.domain.door_tokens import DoorKeys, TokenKey  # noqa: PLC0415
+        from murmur.domain.door_tokens import DoorKeys, TokenKey  # noqa: PLC0415 - a public door needs no hashing
 
         keys = DoorKeys(TokenKey(secrets.token_hex(32)), self._session_id)
         control = keys.mint_control() if launch.controlled else None
@@ -155,8 +154,6 @@ class _Hosting:
             if stdin is not None:
                 self._opened.callback(os.close, stdin)
             return CommandWork(line, output, stdin, log, self._explain)
-        from murmur.adapters.task_runner import TaskRunner  # noqa: PLC0415 - a plain command has no tasks
-
         return TaskRunner(board, line, self._records, lambda event, fields: self._trace(event, **fields), log)
 
     def _script_output(self) -> tuple[int, int]:
