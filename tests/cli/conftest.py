@@ -82,7 +82,10 @@ class Hosts:
             text=True,
         )
         assert process.stdout is not None
-        line = process.stdout.readline()
+        ready = select.select([process.stdout], [], [], 30)[0]
+        if not ready:
+            process.kill()
+        line = process.stdout.readline() if ready else ""
         if not line:
             _, errors = process.communicate()
             raise AssertionError(f"no readiness line: {errors}")
