@@ -97,7 +97,7 @@ def _record(session_id: str, pid: int, start_token: str, port: int) -> bytes:
             process_start=start_token,
             capsule_name="worker",
             capsule_version="1.0.0",
-            workdir=f"/home/someone/.murmur/records/home/someone/work/{session_id}",
+            workdir=f"/home/someone/.murmur/records/home/someone/project/{session_id}",
             outlives_launcher=False,
             started_at="2026-01-01T00:00:00Z",
         )
