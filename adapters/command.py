@@ -25,6 +25,7 @@ from typing import Self, assert_never
 from murmur.adapters.exits import wait_for_any_exit
 from murmur.adapters.kernel import kernel
 from murmur.adapters.reasons import reason_of
+from murmur.adapters.threads import start_thread
 from murmur.domain.errors import CommandNotStarted
 from murmur.domain.hosting import GroupAction
 
@@ -32,7 +33,7 @@ from murmur.domain.hosting import GroupAction
 _WATCHER = "trap '' HUP INT TERM; echo; exec >&-; while read -r _; do :; done; kill -s KILL 0"
 # A watcher that was stopped with its group cannot act. This one is in another group, and continues it: that and no
 # more, since by then the number might be somebody else's.
-_WAKER = "trap '' HUP INT TERM; echo; exec >&-; while read -r _; do :; done; kill -s CONT -- -\"$0\""
+_WAKER = "trap '' HUP INT TERM; while read -r _; do :; done; kill -s CONT -- -\"$0\""
 _REAP = 5.0
 """Seconds that what was killed gets to disappear."""
 
@@ -140,30 +141,33 @@ def _start_watcher(started: ExitStack) -> "subprocess.Popen[bytes]":
             read_end, write_end = os.pipe()
             started.callback(os.close, write_end)
             passed_on.callback(os.close, read_end)
-            watcher = _start_shell(started, read_end, _WATCHER)
-            _start_shell(started, read_end, _WAKER, str(watcher.pid))
+            watcher = _start_shell(started, read_end, subprocess.PIPE, _WATCHER)
+            assert watcher.stdout is not None
+            with watcher.stdout as ready:
+                # Nobody signals its group, so nobody waits for its `trap`.
+                _start_shell(started, read_end, subprocess.DEVNULL, _WAKER, str(watcher.pid))
+                if not ready.read(1):
+                    raise CommandNotStarted("/bin/sh, which watches over the command, ended at once")
         except OSError as error:
             why = reason_of(error)
             raise CommandNotStarted(f"/bin/sh, which watches over the command, did not start: {why}") from None
     return watcher
 
 
-def _start_shell(started: ExitStack, lifeline: int, script: str, *arguments: str) -> "subprocess.Popen[bytes]":
-    """Start a small shell that leads a group of its own, and wait until it says that it is ready."""
+def _start_shell(
+    started: ExitStack, lifeline: int, output: int, script: str, *arguments: str
+) -> "subprocess.Popen[bytes]":
+    """Start a small shell that leads a group of its own."""
     shell = subprocess.Popen(
         ["/bin/sh", "-c", script, *arguments],
         stdin=lifeline,
-        stdout=subprocess.PIPE,
+        stdout=output,
         stderr=subprocess.DEVNULL,
         cwd="/",
         env={},
         process_group=0,
     )
     started.callback(_end_shell, shell)
-    assert shell.stdout is not None
-    with shell.stdout as ready:
-        if not ready.read(1):
-            raise CommandNotStarted("/bin/sh, which watches over the command, ended at once")
     return shell
 
 
@@ -204,9 +208,8 @@ class Tee:
         except OSError as error:
             raise CommandNotStarted(f"the command's output could not be piped: {reason_of(error)}") from error
         self._begun = threading.Event()
-        self._thread = threading.Thread(target=self._copy, args=(read_end, log, echo), name="tee", daemon=True)
         try:
-            self._thread.start()
+            self._thread = start_thread("tee", lambda: self._copy(read_end, log, echo))
         except RuntimeError:
             os.close(read_end)
             os.close(self.write_end)

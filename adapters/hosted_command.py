@@ -3,19 +3,19 @@
 import asyncio
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from murmur.adapters.command import GroupedCommand
 from murmur.adapters.exits import wait_for_any_exit
 from murmur.adapters.session_host import SessionEnd
+from murmur.adapters.threads import start_thread
 from murmur.domain.errors import FAILED, MurmurError
 from murmur.domain.hosting import GRACE, Happening, HostMachine
+from murmur.domain.value import Value
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 Log = Callable[[str, str], None]
 
 
-@dataclass(frozen=True, slots=True)
-class CommandLine:
+class CommandLine(Value):
     """What is started, and with what."""
 
     argv: Sequence[str]
@@ -121,7 +120,7 @@ class HostedCommand:
                     loop.call_soon_threadsafe(self._happened, Happening.GROUP_EMPTY)
 
         with suppress(RuntimeError):  # No thread can be started: the group keeps its whole grace.
-            threading.Thread(target=wait, name="group", daemon=True).start()
+            start_thread("group", wait)
 
 
 class CommandWork:
@@ -183,7 +182,7 @@ def _on_exit(
         with suppress(RuntimeError):  # The loop is closed: the session was over first.
             loop.call_soon_threadsafe(tell)
 
-    threading.Thread(target=wait, name="exit", daemon=True).start()
+    start_thread("exit", wait)
 
 
 def _wait_unreaped(pid: int) -> None:

@@ -3,9 +3,9 @@
 import asyncio
 import signal
 import socket
+from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from types import FrameType
 from typing import Protocol
 
@@ -14,12 +14,13 @@ from murmur.adapters.reasons import reason_of
 from murmur.domain.errors import CommandNotStarted
 from murmur.domain.served_door import AwaitTask, Door, DoorRequest, DoorResponse
 from murmur.domain.task_board import Task
+from murmur.domain.value import Value
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_COUNTING = 2
 
 
-@dataclass(frozen=True, slots=True)
-class SessionEnd:
+class SessionEnd(Value):
     """How a session ended: the host's exit status, and what to say about it."""
 
     exit_status: int
@@ -54,8 +55,7 @@ class Work(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class HostedSession:
+class HostedSession(Value):
     """What is to be hosted, and whom to tell."""
 
     door: Door
@@ -74,38 +74,45 @@ class EndingSignals:
     """The signals that end a session, from the moment this is made to the end of the process.
 
     They do nothing else to this process any more: one that comes while the session is put together, or while the
-    last of it is put away, must not cut that short.
+    last of it is put away, must not cut that short. Two of them count: the first asks, the second forces. The rest
+    say nothing new and cost nothing: a storm of signals must not keep a session from its end.
     """
 
     def __init__(self) -> None:
-        self._tell: Callable[[signal.Signals], None] | None = None
-        self._early: signal.Signals | None = None
-        self._asked = False
+        self._listener: Callable[[signal.Signals], None] | None = None
+        self._taken = 0
+        self._untold: deque[signal.Signals] = deque()
         for number in _ENDING_SIGNALS:
             # What was ignored when we were started stays ignored: that is what `nohup` and a shell's `&` mean.
             if signal.getsignal(number) is not signal.SIG_IGN or number is signal.SIGTERM:
                 signal.signal(number, self._take)
 
     def tell(self, listener: Callable[[signal.Signals], None]) -> None:
-        """Tell of every signal from now on, and of one that came before."""
-        self._tell = listener
-        if self._early is not None:
-            listener(self._early)
+        """Tell of every signal that counts from now on, and of those that came before."""
+        self._listener = listener
+        self._pass_on(listener)
 
     def ignore(self) -> None:
         """Do nothing any more: the session is over. Also while Python itself ends, which forgets its own handlers."""
+        # Held back first: Python complains aloud of one that it took before its handler went.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
         for number in _ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
     def _take(self, number: int, _: FrameType | None) -> None:
         """Take in a signal. Called between any two steps of the main thread."""
-        again, self._asked = self._asked, True
-        if again and number == signal.SIGHUP:
-            return  # A closing terminal sends several; they are one wish.
-        if self._tell is None:
-            self._early = signal.Signals(number)
-        else:
-            self._tell(signal.Signals(number))
+        # A closing terminal sends several SIGHUP; they are one wish.
+        if self._taken == _COUNTING or (self._taken and number == signal.SIGHUP):
+            return
+        self._taken += 1
+        self._untold.append(signal.Signals(number))
+        if self._listener is not None:
+            self._pass_on(self._listener)
+
+    def _pass_on(self, listener: Callable[[signal.Signals], None]) -> None:
+        while self._untold:
+            with suppress(IndexError):  # A signal taken between these two lines has passed it on.
+                listener(self._untold.popleft())
 
 
 def host(hosted: HostedSession, door: socket.socket | None, signals: EndingSignals) -> SessionEnd:

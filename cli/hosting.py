@@ -2,13 +2,12 @@
 
 import json
 import os
-import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from murmur.adapters.command import Tee, status_text
 from murmur.adapters.door_server import bind_door
@@ -19,7 +18,6 @@ from murmur.adapters.reasons import reason_of
 from murmur.adapters.records_directory import RecordsDirectory
 from murmur.adapters.registration import RunningGuard
 from murmur.adapters.session_host import EndingSignals, HostedSession, SessionEnd, Work, host
-from murmur.adapters.task_runner import TaskRunner
 from murmur.adapters.terminal import has_controlling_terminal
 from murmur.cli import wiring
 from murmur.cli.output import announce, echo_bytes, warn
@@ -30,12 +28,12 @@ from murmur.domain.secret import ControlToken, DoorToken
 from murmur.domain.served_door import Door
 from murmur.domain.task_board import Acceptance, AfterTask, TaskBoard
 from murmur.domain.uptime import started_at_text
+from murmur.domain.value import Value
 
 _TAIL_LINES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Value):
     """What is to be hosted, and how it is told."""
 
     name: str
@@ -60,12 +58,11 @@ class Launch:
     readiness_tokens: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
+class _Keys(Value):
     """The secrets of one session's door."""
 
     operator: DoorToken | None = None
-    credentials: Mapping[str, DoorToken] = field(default_factory=dict)
+    credentials: Mapping[str, DoorToken] = MappingProxyType({})
     control: ControlToken | None = None
 
 
@@ -135,7 +132,10 @@ class _Hosting:
         launch = self._launch
         if launch.credentials is None and not launch.controlled:
             return Door(self._session, board, mint)
-        from murmur.domain.door_tokens import DoorKeys, TokenKey  # noqa: PLC0415 - a public door needs no hashing
+        # A public door needs no randomness and no hashing.
+        import secrets  # noqa: PLC0415
+
+        from murmur.domain.door_tokens import DoorKeys, TokenKey  # noqa: PLC0415
 
         keys = DoorKeys(TokenKey(secrets.token_hex(32)), self._session_id)
         control = keys.mint_control() if launch.controlled else None
@@ -154,6 +154,8 @@ class _Hosting:
             if stdin is not None:
                 self._opened.callback(os.close, stdin)
             return CommandWork(line, output, stdin, log, self._explain)
+        from murmur.adapters.task_runner import TaskRunner  # noqa: PLC0415 - a plain command has no tasks
+
         return TaskRunner(board, line, self._records, lambda event, fields: self._trace(event, **fields), log)
 
     def _script_output(self) -> tuple[int, int]:

@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -79,8 +78,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         raise typer.Exit(run_detached(as_json=as_json))
     with reporting(as_json=as_json):
         launch = _from_command(command, workdir) if command else _from_manifest(manifest, workdir, env_file=env_file)
-        launch = replace(
-            launch,
+        launch = launch.replaced(
             bind=bind,
             port=launch.port if port is None else port,
             acceptance=_choice("--lifecycle-task-acceptance", task_acceptance, _ACCEPTANCES, launch.acceptance),

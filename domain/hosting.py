@@ -3,7 +3,6 @@
 A machine without I/O, told what happened and what time it is. `mur run` runs it.
 """
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import assert_never
 
@@ -29,18 +28,18 @@ class Happening(Enum):
     WATCHER_LOST = "the group's watcher ended"
 
 
-@dataclass(slots=True)
 class HostMachine:
     """One hosted command from its start to the end of its group."""
 
-    grace: float = GRACE
-    ends_at: float | None = field(init=False, default=None)
-    """The monotonic time of the SIGKILL, while an ending is under way."""
-    command_ended: bool = field(init=False, default=False)
-    killed: bool = field(init=False, default=False)
-    _asked: bool = field(init=False, default=False)
-    _forced: bool = field(init=False, default=False)
-    _lost: bool = field(init=False, default=False)
+    def __init__(self, grace: float = GRACE) -> None:
+        self.grace = grace
+        self.ends_at: float | None = None
+        """The monotonic time of the SIGKILL, while an ending is under way."""
+        self.command_ended = False
+        self.killed = False
+        self._asked = False
+        self._forced = False
+        self._lost = False
 
     @property
     def done(self) -> bool:

@@ -5,7 +5,6 @@ file has been kept or removed. What crashed writers left is `domain.sweep`'s que
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
 from murmur.domain.files import Kept, OriginFile, ReadFile, RecordFile, Removal, Removed, UnreadFile, Vanished
@@ -32,24 +31,24 @@ class FileNote(NamedTuple):
     reason: str
 
 
-@dataclass(slots=True)
 class Listing:
     """What one pass over the running directory found and did."""
 
-    sessions: list[Session] = field(default_factory=list)
-    """Those not gone, newest first: the rows that addresses mean."""
-    removed: list[FileNote] = field(default_factory=list)
-    """Unparseable content and what crashed writers left."""
-    pruned: list[FileNote] = field(default_factory=list)
-    """Records of sessions that are gone."""
-    kept: list[FileNote] = field(default_factory=list)
-    """Files that say nothing, and stay."""
-    vanished: list[str] = field(default_factory=list)
-    """Files that were gone before they were read or removed: sessions that just ended."""
-    gone: dict[str, str] = field(default_factory=dict)
-    """Why each session judged gone in this pass is, by its id."""
-    stems: set[str] = field(default_factory=set)
-    """The stems of all record files there were."""
+    def __init__(self) -> None:
+        self.sessions: list[Session] = []
+        """Those not gone, newest first: the rows that addresses mean."""
+        self.removed: list[FileNote] = []
+        """Unparseable content and what crashed writers left."""
+        self.pruned: list[FileNote] = []
+        """Records of sessions that are gone."""
+        self.kept: list[FileNote] = []
+        """Files that say nothing, and stay."""
+        self.vanished: list[str] = []
+        """Files that were gone before they were read or removed: sessions that just ended."""
+        self.gone: dict[str, str] = {}
+        """Why each session judged gone in this pass is, by its id."""
+        self.stems: set[str] = set()
+        """The stems of all record files there were."""
 
     def note_removal(self, done: list[FileNote], name: str, reason: str, removal: Removal) -> None:
         """Note what became of a removal: in `done` for `reason`, or among the files kept or vanished."""

@@ -5,7 +5,6 @@ in exactly one state, and reaches at most one terminal one.
 """
 
 from collections import OrderedDict, deque
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal, assert_never
 
@@ -36,20 +35,22 @@ class TaskState(Enum):
         return self not in (TaskState.SUBMITTED, TaskState.WORKING)
 
 
-@dataclass(slots=True)
 class Task:
     """One task. Only the board changes it."""
 
-    id: str
-    context_id: str
-    text: str
-    """What the command is to do; dropped when the task is over."""
-    state: TaskState = TaskState.SUBMITTED
-    message: str | None = None
-    """Why it failed, was canceled or was rejected."""
-    result: str | None = None
-    """The command's output, as much of it as an artifact carries."""
-    cancel_asked: bool = field(default=False, repr=False)
+    __slots__ = ("cancel_asked", "context_id", "id", "message", "result", "state", "text")
+
+    def __init__(self, task_id: str, context_id: str, text: str) -> None:
+        self.id = task_id
+        self.context_id = context_id
+        self.text = text
+        """What the command is to do; dropped when the task is over."""
+        self.state = TaskState.SUBMITTED
+        self.message: str | None = None
+        """Why it failed, was canceled or was rejected."""
+        self.result: str | None = None
+        """The command's output, as much of it as an artifact carries."""
+        self.cancel_asked = False
 
 
 class Unknown(Value):
@@ -77,26 +78,26 @@ class NotCancelable(Value):
 CancelAnswer = Unknown | Canceled | Stopping | NotCancelable
 
 
-@dataclass(slots=True)
 class TaskBoard:
     """The tasks of one session."""
 
-    acceptance: Acceptance
-    after_task: AfterTask = "exit"
-    queue_depth: int = 1
-    """How many tasks may wait besides the one that runs."""
-    paused: bool = field(init=False, default=False)
-    """No further task starts; what runs goes on."""
-    draining: bool = field(init=False, default=False)
-    """No further task is taken, and the session ends with the last one."""
-    running: Task | None = field(init=False, default=None)
-    _waiting: deque[Task] = field(init=False, default_factory=deque)
-    _ended: "OrderedDict[str, Task]" = field(init=False, default_factory=OrderedDict)
-    _rejected: "OrderedDict[str, Task]" = field(init=False, default_factory=OrderedDict)
-    canceled: list[tuple[Task, str]] = field(init=False, default_factory=list)
-    """Tasks newly canceled, each with its phase, for whoever traces them and empties this."""
-    _size: int = field(init=False, default=0)
-    _ran: bool = field(init=False, default=False)
+    def __init__(self, acceptance: Acceptance, after_task: AfterTask = "exit", queue_depth: int = 1) -> None:
+        """`queue_depth` is how many tasks may wait besides the one that runs."""
+        self.acceptance = acceptance
+        self.after_task = after_task
+        self.queue_depth = queue_depth
+        self.paused = False
+        """No further task starts; what runs goes on."""
+        self.draining = False
+        """No further task is taken, and the session ends with the last one."""
+        self.running: Task | None = None
+        self.canceled: list[tuple[Task, str]] = []
+        """Tasks newly canceled, each with its phase, for whoever traces them and empties this."""
+        self._waiting: deque[Task] = deque()
+        self._ended: OrderedDict[str, Task] = OrderedDict()
+        self._rejected: OrderedDict[str, Task] = OrderedDict()
+        self._size = 0
+        self._ran = False
 
     def offer(self, task_id: str, context_id: str, text: str) -> Task:
         """Take a task in: `submitted`, or `rejected` with the reason."""

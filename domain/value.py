@@ -5,7 +5,7 @@ start, for each of the two dozen classes that `mur ps` needs (ADR 0009). A `Valu
 among all. Type checkers see a frozen dataclass.
 """
 
-from typing import Any, ClassVar, NoReturn, dataclass_transform, get_origin
+from typing import Any, ClassVar, NoReturn, Self, dataclass_transform, get_origin
 
 
 def _is_of_the_class(kind: object) -> bool:
@@ -40,6 +40,10 @@ class Value:
         if wrong or any(name not in given and name not in cls.__dict__ for name in fields):
             raise TypeError(f"{cls.__name__} takes {', '.join(fields) or 'no fields'}")
         self.__dict__.update(given)
+
+    def replaced(self, **changed: object) -> Self:
+        """Return the same value but for what is named; raise `TypeError` for an unknown name."""
+        return type(self)(**{**self.__dict__, **changed})
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{type(self).__name__}.{name} cannot be changed")

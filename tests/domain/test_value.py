@@ -78,3 +78,9 @@ def test_values_match_by_position() -> None:
     match Point(1, 7):
         case Point(x, y):
             assert (x, y) == (1, 7)
+
+
+def test_a_value_is_replaced_in_what_is_named_only() -> None:
+    assert Point(1).replaced(y=3) == Point(1, 3)
+    with pytest.raises(TypeError):
+        Point(1).replaced(z=3)
