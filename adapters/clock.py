@@ -1,6 +1,7 @@
 """What time is it?"""
 
 import time
+from collections.abc import Callable
 
 
 class SystemClock:
@@ -13,3 +14,9 @@ class SystemClock:
     def monotonic(self) -> float:
         """Seconds on a clock that only goes forward."""
         return time.monotonic()
+
+
+def steady_milliseconds() -> Callable[[], int]:
+    """Return a clock of Unix milliseconds that nobody sets: it goes on from now as the monotonic one does."""
+    began = time.time_ns() - time.monotonic_ns()
+    return lambda: (began + time.monotonic_ns()) // 1_000_000

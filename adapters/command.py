@@ -187,17 +187,6 @@ def _why_not(program: str, error: OSError | ValueError) -> str:
     return f"command could not be started: {program}: {(reason or str(error)).lower()}"
 
 
-def status_text(returncode: int) -> str:
-    """Say how a process ended: `exit status: N` or `signal: N (SIGNAME)` (X6)."""
-    if returncode >= 0:
-        return f"exit status: {returncode}"
-    try:
-        name = signal.Signals(-returncode).name
-    except ValueError:
-        name = "unknown"
-    return f"signal: {-returncode} ({name})"
-
-
 class Tee:
     """Copies a command's output into its log and echoes it. A thread, so that a paused terminal stalls nothing else."""
 

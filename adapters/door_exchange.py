@@ -12,7 +12,7 @@ import time
 import h11
 
 from murmur.adapters.descriptors import is_exhaustion
-from murmur.domain.door import BODY_LIMIT, Answered, AskLimits, DoorAsk, DoorReading, NoAnswer
+from murmur.domain.door import Answered, AskLimits, DoorAsk, DoorReading, NoAnswer
 
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EWOULDBLOCK)
 _CHUNK = 65536
@@ -34,6 +34,7 @@ class Exchange:
         self._limits = limits
         self._hosts = list(ask.address.hosts)
         self._port = ask.address.port
+        self._wants_refusal = ask.wants_refusal
         self._refused: NoAnswer | None = None
         self._started: float | None = None
         self._connected = False
@@ -116,6 +117,7 @@ class Exchange:
         if ask.token is not None:
             # An empty token leaves the scheme alone: HTTP has no trailing blanks in a value.
             headers.append(("Authorization", f"Bearer {ask.token.expose()}" if ask.token.expose() else "Bearer"))
+        headers += [(name, secret.expose()) for name, secret in ask.secrets]
         try:
             request = h11.Request(method=ask.method, target=ask.target, headers=headers)
             parts = [self._http.send(request)]
@@ -147,12 +149,12 @@ class Exchange:
         match event:
             case h11.Response(status_code=status):
                 self._status = status
-                if status not in _SUCCESS:
+                if status not in _SUCCESS and not self._wants_refusal:
                     self._end(Answered(status, b""))
             case h11.Data(data=more):
                 self._body += more
-                if len(self._body) > BODY_LIMIT:
-                    self._end(NoAnswer(f"the door's answer is larger than {BODY_LIMIT} bytes"))
+                if len(self._body) > self._limits.body:
+                    self._end(NoAnswer(f"the door's answer is larger than {self._limits.body} bytes"))
             case h11.EndOfMessage():
                 assert self._status is not None
                 self._end(Answered(self._status, bytes(self._body)))

@@ -18,8 +18,14 @@ from murmur.domain.served_door import DoorRequest, DoorResponse
 
 BODY_LIMIT = 1024 * 1024
 CONNECTIONS_LIMIT = 64
+WAITING_LIMIT = 56
+"""Connections that may wait for tasks at once; the other places are for callers that are answered at once."""
+AHEAD_LIMIT = BODY_LIMIT + 64 * 1024
+"""Bytes that a caller may send ahead of an answer: about one request."""
 REQUEST_TIMEOUT = 10.0
 """Seconds a connection may take to bring a whole request, idle time before it included."""
+
+_OWN_HEADERS = b"x-murmur-"
 
 FLUSH_TIMEOUT = 2.0
 """Seconds that a session's last answers get to reach their callers."""
@@ -39,6 +45,12 @@ def bind_door(address: str, port: int) -> tuple[socket.socket, str]:
             f"cannot bind the door to {address}: it is no IP address",
             hint="give an address such as 127.0.0.1 or ::1",
         ) from None
+    if ip.is_multicast or str(ip) == "255.255.255.255":
+        # The kernel would let it be, and no connection would ever come.
+        raise DoorNotOpened(
+            f"cannot bind the door to {address}: it is the address of many machines",
+            hint=_BIND_HINTS[errno.EADDRNOTAVAIL],
+        )
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
     both = family is socket.AF_INET6 and ip.is_unspecified and socket.has_dualstack_ipv6()
     try:
@@ -61,6 +73,8 @@ _BIND_HINTS = {
     errno.EADDRINUSE: "choose another --port, or leave it out to get a free one",
     errno.EACCES: "choose a --port above 1023",
     errno.EADDRNOTAVAIL: "--bind takes an address of this machine",
+    errno.EINVAL: "--bind takes an address of this machine, such as 127.0.0.1 or ::1",
+    errno.EAFNOSUPPORT: "this machine has no addresses of that kind: give one such as 127.0.0.1",
 }
 
 
@@ -104,11 +118,18 @@ class DoorServer:
 
 
 class _Connections(set["_Connection"]):
-    """The connections there are, and how many there may be."""
+    """The connections there are, how many there may be, and how many of those may wait for tasks."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
+        self._waiting_most = max(1, min(WAITING_LIMIT, most - (CONNECTIONS_LIMIT - WAITING_LIMIT)))
+        self.waiting: set[_Connection] = set()
+
+    @property
+    def crowd(self) -> int | None:
+        """How many wait, where no further one may."""
+        return len(self.waiting) if len(self.waiting) >= self._waiting_most else None
 
 
 class _Connection(asyncio.Protocol):
@@ -124,6 +145,7 @@ class _Connection(asyncio.Protocol):
         self._body = bytearray()
         self._unread = False
         self._refused = False
+        self._ahead = 0
         self.answering: asyncio.Task[None] | None = None
         """What waits for a task before it answers."""
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -140,6 +162,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost changes nothing
         self._connections.discard(self)
+        self._connections.waiting.discard(self)
         self.lost.set_result(None)
         if self._late is not None:
             self._late.cancel()
@@ -168,6 +191,12 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return  # Read and dropped: a reset would take the refusal away before the client has seen it.
+        if self.answering is not None:
+            # Kept until the answer is sent. Not reading instead would hide that the client has left.
+            self._ahead += len(data)
+            if self._ahead > AHEAD_LIMIT:
+                self.drop()
+                return
         self._http.receive_data(data)
         self._go_on()
 
@@ -232,17 +261,22 @@ class _Connection(asyncio.Protocol):
                 _text(headers.get(b"host")),
                 _text(headers.get(b"authorization")),
                 _text(headers.get(b"origin")),
+                self._connections.crowd,
+                {name.decode(): str(_text(headers[name])) for name in headers if name.startswith(_OWN_HEADERS)},
             )
         )
         if isinstance(response, DoorResponse):
             return self._finish(response)
         if self._late is not None:
             self._late.cancel()
+        self._ahead = len(self._http.trailing_data[0])
+        self._connections.waiting.add(self)
         self.answering = asyncio.create_task(self._answer_later(response))
         return False
 
     async def _answer_later(self, awaited: Awaitable[DoorResponse]) -> None:
         response = await awaited
+        self._connections.waiting.discard(self)
         self.answering = None
         if self._finish(response):
             self._go_on()

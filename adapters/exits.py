@@ -1,10 +1,11 @@
 """When is a process that is not our child gone? (K5)."""
 
+import os
 import select
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from murmur.adapters.descriptors import spare_descriptors
 from murmur.adapters.kernel import kernel
@@ -34,6 +35,31 @@ class SystemExits:
 def wait_for_any_exit(pids: Sequence[int], deadline: float) -> bool:
     """Wait until at least one of these pids is held by nobody; false when the monotonic `deadline` passed first."""
     return bool(_wait(pids, lambda position: not kernel.read_process(pids[position]).pid_alive, deadline))
+
+
+def exit_descriptor(pid: int) -> int | None:
+    """Open what becomes readable when that process exits; the caller closes it. `None` where there is no such thing."""
+    if sys.platform != "darwin":
+        with suppress(OSError, AttributeError):  # No pidfds in this kernel or this Python, or no descriptor is left.
+            return os.pidfd_open(pid)
+    return None
+
+
+def is_readable(descriptor: int) -> bool:
+    """Whether a descriptor can be read now."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def wait_unreaped(pid: int) -> None:
+    """Wait for a child's exit and leave it to be reaped, so that its number stays its own."""
+    if sys.platform != "darwin":
+        with suppress(ChildProcessError):  # Reaped already: gone as well.
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    else:
+        while not wait_for_any_exit([pid], time.monotonic() + 3600):
+            pass
 
 
 def _wait(pids: Sequence[int], is_gone: Callable[[int], bool], deadline: float) -> list[int]:

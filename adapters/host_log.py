@@ -1,7 +1,11 @@
 """What did a session's host do, for whoever looks into `logs/host.log` later?"""
 
-import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from murmur.adapters.records_directory import append_line
 
 if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
@@ -19,7 +23,8 @@ class HostLog:
         """Write one event. What cannot be written is lost, never the session."""
         try:
             if self._log is None:
-                import structlog  # noqa: PLC0415 - as the class says
+                with _without_rich():
+                    import structlog  # noqa: PLC0415 - as the class says
 
                 self._log = structlog.wrap_logger(
                     self._lines,
@@ -41,4 +46,17 @@ class _Lines:
 
     def info(self, line: str) -> None:
         """Write one line."""
-        os.write(self._descriptor, f"{line}\n".encode())
+        append_line(self._descriptor, f"{line}\n".encode())
+
+
+@contextmanager
+def _without_rich() -> Iterator[None]:
+    """Have rich not found: structlog would draw tracebacks by it, and it costs several times what structlog does."""
+    if "rich" in sys.modules:
+        yield
+        return
+    sys.modules["rich"] = None  # type: ignore[assignment]  # how an import is made to fail
+    try:
+        yield
+    finally:
+        del sys.modules["rich"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from murmur.adapters.command import GroupedCommand
-from murmur.adapters.exits import wait_for_any_exit
+from murmur.adapters.exits import wait_for_any_exit, wait_unreaped
 from murmur.adapters.session_host import SessionEnd
 from murmur.adapters.threads import start_thread
 from murmur.domain.errors import FAILED, MurmurError
@@ -178,18 +178,8 @@ def _on_exit(
             return
 
     def wait() -> None:
-        _wait_unreaped(child.pid)
+        wait_unreaped(child.pid)
         with suppress(RuntimeError):  # The loop is closed: the session was over first.
             loop.call_soon_threadsafe(tell)
 
     start_thread("exit", wait)
-
-
-def _wait_unreaped(pid: int) -> None:
-    """Wait for a child's exit and leave it to be reaped, so that its number stays its own."""
-    if sys.platform != "darwin":
-        with suppress(ChildProcessError):  # Reaped already: gone as well.
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    else:
-        while not wait_for_any_exit([pid], time.monotonic() + 3600):
-            pass

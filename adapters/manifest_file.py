@@ -27,13 +27,14 @@ from yaml.reader import Reader
 from yaml.resolver import Resolver
 
 from murmur.adapters.small_files import UnreadFile, line_at, read_small_file
+from murmur.domain.capsule_store import MANIFEST_LIMIT
 from murmur.domain.errors import ManifestRefused
 from murmur.domain.manifest import Fault, InvalidManifest, Manifest, Place, key_text, manifest_from, unknown_keys
 from murmur.domain.value import Value
 from murmur.domain.visible_text import visible
 
-MANIFEST_LIMIT = 256 * 1024
 _DEEPEST = 32
+_MOST_VALUES = 5_000
 _LONGEST_NUMBER = 40
 _LONGEST_KEY = 100
 _TAG = "tag:yaml.org,2002:"
@@ -112,6 +113,7 @@ class _Reading:
         self._spots: dict[Place, _Spot] = {(): _Spot(1)}
         self._resolver = Resolver()
         self._constructor = SafeConstructor()
+        self._values = 0
 
     def document(self, text: str) -> dict[str, object]:
         """Return the one document, a mapping, as plain values; raise `ManifestRefused`."""
@@ -143,6 +145,9 @@ class _Reading:
 
     def _value(self, event: Event, place: Place, events: Iterator[Event]) -> object:
         self._check_plain(event, place)
+        self._values += 1
+        if self._values > _MOST_VALUES:
+            self._refuse(place[:-1], f"the manifest holds more than {_MOST_VALUES:,} values", _line(event))
         if len(place) > _DEEPEST:
             self._refuse(place[:1], f"it is nested more than {_DEEPEST} levels deep")
         match event:

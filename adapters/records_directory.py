@@ -1,7 +1,9 @@
 """Where does a session keep its trace, logs and results, and how is that place made private? (M1)."""
 
+import errno
 import json
 import os
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext, suppress
@@ -11,11 +13,16 @@ from typing import Self
 
 from murmur.adapters.murmur_home import PRIVATE_DIRECTORY, murmur_home, open_home
 from murmur.adapters.reasons import reason_of
+from murmur.adapters.staging import write_staged
 from murmur.domain.errors import RecordsUnusable
 
 _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-_TAIL = 64 * 1024
+# Readable too, so that what was written is read from the same file, whatever has its name by then. Without blocking:
+# a command may put a FIFO in a file's place. `O_NONBLOCK` means nothing to the regular file that is let through.
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_TAIL = 16 * 1024
+_TAIL_CHARACTERS = 4000
+_CUT = "[…] "
 _PRIVATE_FILE = 0o600
 
 
@@ -73,6 +80,11 @@ class RecordsDirectory:
     ) -> None:
         os.close(self._descriptor)
 
+    @property
+    def descriptor(self) -> int:
+        """The directory itself, open for as long as this is."""
+        return self._descriptor
+
     def open_log(self, name: str) -> int:
         """Open `logs/<name>` for appending; the caller closes it. Raises `RecordsUnusable`."""
         try:
@@ -88,45 +100,47 @@ class RecordsDirectory:
             raise _unusable(self.path / name, error) from error
 
     def open_task(self, text: str, workdir: Path | None) -> int:
-        """Write a task into `task.md` of the work folder; open it for reading, which the caller closes."""
+        """Put a task into `task.md` of the work folder; return that file, open at its start, for the caller to close.
+
+        A new file takes the name, so that nothing which has the old one open, or that a link there leads to, changes:
+        the work folder may be another session's too. Raises `RecordsUnusable`.
+        """
         path = (workdir or Path()) / "task.md"
-        content = text.encode("utf-8", "replace")
-        path.write_bytes(content)
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        kept: list[int] = []
 
-    def link(self, name: str, alias: str, unique: str) -> None:
-        """Let `alias` be the file of that name, whole at every moment. Raises `OSError`."""
-        staged = f"{alias}.{unique}"
-        os.link(name, staged, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor, follow_symlinks=False)
-        os.rename(staged, alias, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        def keep(staged: int) -> None:
+            kept.append(os.dup(staged))
+            opened.callback(os.close, kept[0])
+            os.lseek(staged, 0, os.SEEK_SET)
 
-    def head(self, name: str, limit: int) -> tuple[bytes, bool]:
-        """Return a file's first bytes and whether that is all of it; nothing for a file that cannot be read."""
+        with ExitStack() as opened:
+            try:
+                folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    write_staged(folder, path.name, text.encode("utf-8", "replace"), durable=False, before_rename=keep)
+                finally:
+                    os.close(folder)
+            except OSError as error:
+                raise _unusable(path, error) from error
+            opened.pop_all()
+        return kept[0]
+
+    def link(self, name: str, descriptor: int, alias: str, unique: str) -> None:
+        """Let `alias` be that open file, whole at every moment; not if something else has its name now.
+
+        Raises `OSError`.
+        """
+        staged, here = f"{alias}.{unique}", self._descriptor
+        os.link(name, staged, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
         try:
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._descriptor)
-        except OSError:
-            return b"", True
-        try:
-            content = os.pread(descriptor, limit, 0)
-            return content, os.fstat(descriptor).st_size <= limit
+            if os.path.samestat(os.stat(staged, dir_fd=here, follow_symlinks=False), os.fstat(descriptor)):
+                os.rename(staged, alias, src_dir_fd=here, dst_dir_fd=here)
         finally:
-            os.close(descriptor)
-
-    def log_tail(self, name: str, lines: int, since: int = 0) -> list[str]:
-        """Return the last lines of `logs/<name>` after that many bytes, read from its last 64 KiB."""
-        try:
-            descriptor = os.open(f"logs/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._descriptor)
-        except OSError:
-            return []
-        try:
-            size = os.fstat(descriptor).st_size
-            content = os.pread(descriptor, _TAIL, max(since, size - _TAIL))
-        finally:
-            os.close(descriptor)
-        return content.decode("utf-8", "replace").splitlines()[-lines:]
+            with suppress(FileNotFoundError):
+                os.unlink(staged, dir_fd=here)
 
     def trace(self, event_type: str, **fields: object) -> None:
-        """Append one event to `trace.jsonl`. Raises `OSError`."""
+        """Append one event to `trace.jsonl`, whole or not at all. Raises `OSError`."""
         event = {
             "event_type": event_type,
             "session_id": self._session_id,
@@ -135,7 +149,7 @@ class RecordsDirectory:
         line = json.dumps(event | fields).encode() + b"\n"
         descriptor = self._append_to("trace.jsonl")
         try:
-            os.write(descriptor, line)
+            append_line(descriptor, line)
         finally:
             os.close(descriptor)
 
@@ -146,9 +160,41 @@ class RecordsDirectory:
         with ExitStack() as opened:
             descriptor = os.open(name, flags, _PRIVATE_FILE, dir_fd=self._descriptor)
             opened.callback(os.close, descriptor)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is not a regular file")
             os.fchmod(descriptor, _PRIVATE_FILE)  # Whatever the umask made of it.
             opened.pop_all()
             return descriptor
+
+
+def append_line(descriptor: int, line: bytes) -> None:
+    """Append a line in one write, whole or not at all, to a file that nobody else writes. Raises `OSError`."""
+    before = os.fstat(descriptor).st_size
+    if os.write(descriptor, line) < len(line):
+        # The disk is full. A part of a line would spoil the next one as well.
+        os.ftruncate(descriptor, before)
+        raise OSError(errno.ENOSPC, "there is no space for a whole line")
+
+
+def read_head(descriptor: int, limit: int) -> tuple[bytes, bool]:
+    """Return an open file's first bytes and whether that is all of it. Raises `OSError`."""
+    content = os.pread(descriptor, limit, 0)
+    return content, os.fstat(descriptor).st_size <= limit
+
+
+def read_tail(descriptor: int, lines: int, since: int = 0) -> list[str]:
+    """Return an open log's last lines after that many bytes; none of one that cannot be read.
+
+    At most 4,000 characters, with a mark where they are cut.
+    """
+    try:
+        size = os.fstat(descriptor).st_size
+        content = os.pread(descriptor, _TAIL, max(since, size - _TAIL))
+    except OSError:
+        return []
+    last = content.decode("utf-8", "replace").splitlines()[-lines:]
+    text = "\n".join(last)
+    return last if len(text) <= _TAIL_CHARACTERS else (_CUT + text[-_TAIL_CHARACTERS:]).split("\n")
 
 
 def _unusable(path: Path, error: OSError) -> RecordsUnusable:

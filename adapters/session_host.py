@@ -1,18 +1,21 @@
 """Hosts a session: its door, its signals, its work, and everything's end (M1, M3-M5)."""
 
 import asyncio
+import os
 import signal
 import socket
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from types import FrameType
 from typing import Protocol
 
 from murmur.adapters.door_server import DoorServer
 from murmur.adapters.reasons import reason_of
+from murmur.adapters.threads import start_thread
 from murmur.domain.errors import CommandNotStarted
-from murmur.domain.served_door import AwaitTask, Door, DoorRequest, DoorResponse
+from murmur.domain.served_door import AwaitTask, Door, DoorRequest, DoorResponse, refused
 from murmur.domain.task_board import Task
 from murmur.domain.value import Value
 
@@ -55,6 +58,16 @@ class Work(Protocol):
         ...
 
 
+class Lifeline(Value):
+    """What ends when the session's launcher does, and what follows from it (M3)."""
+
+    descriptor: int
+    ended: Callable[[], None]
+    """Called when it has ended, before the session does."""
+    patience: float = 20.0
+    """Seconds that the session then gets to end in order."""
+
+
 class HostedSession(Value):
     """What is to be hosted, and whom to tell."""
 
@@ -68,6 +81,15 @@ class HostedSession(Value):
     """Called with an event and its detail, for the host's own log."""
     deadline: float | None = None
     """Seconds after which the session ends as if it had been asked to."""
+    conclude: Callable[[SessionEnd], None] = lambda _: None
+    """Called with the end while the session is still recorded."""
+    report: Callable[[SessionEnd, bool], None] | None = None
+    """Called after that with the end, and whether it was asked for, in a thread of its own: it may take long.
+
+    Nobody waits for it who forces the end.
+    """
+    lifeline: "Lifeline | None" = None
+    """The launcher's, for a session that somebody launched."""
 
 
 class EndingSignals:
@@ -84,8 +106,10 @@ class EndingSignals:
         self._untold: deque[signal.Signals] = deque()
         for number in _ENDING_SIGNALS:
             # What was ignored when we were started stays ignored: that is what `nohup` and a shell's `&` mean.
+            # Held back is something else, which a launcher's thread may have handed on without meaning it.
             if signal.getsignal(number) is not signal.SIG_IGN or number is signal.SIGTERM:
                 signal.signal(number, self._take)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING_SIGNALS)
 
     def tell(self, listener: Callable[[signal.Signals], None]) -> None:
         """Tell of every signal that counts from now on, and of those that came before."""
@@ -136,6 +160,8 @@ class _Host:
     def __init__(self, hosted: HostedSession, signals: EndingSignals) -> None:
         self._hosted = hosted
         self._signals = signals
+        self._asked = False
+        self._forced = asyncio.Event()
 
     async def run(self, door: socket.socket | None) -> SessionEnd:
         hosted, work = self._hosted, self._hosted.work
@@ -152,24 +178,64 @@ class _Host:
                 hosted.announce()
             if hosted.deadline is not None:
                 opened.callback(loop.call_later(hosted.deadline, self._ended_by, "the deadline").cancel)
+            if hosted.lifeline is not None:
+                os.set_blocking(hosted.lifeline.descriptor, False)
+                loop.add_reader(hosted.lifeline.descriptor, self._look_at_lifeline, hosted.lifeline, loop)
+                opened.callback(loop.remove_reader, hosted.lifeline.descriptor)
             self._signals.tell(lambda number: self._signalled(loop, number))
             work.attend()
             end = await work.finished()
             await server.flush()
             if door is None:
                 hosted.announce()
+            hosted.conclude(end)
+            if hosted.report is not None:
+                await self._report(partial(hosted.report, end, self._asked), loop)
         return end
 
     def _signalled(self, loop: asyncio.AbstractEventLoop, number: signal.Signals) -> None:
         with suppress(RuntimeError):  # The loop is closed: the session is over.
             loop.call_soon_threadsafe(self._ended_by, number.name)
 
+    def _look_at_lifeline(self, lifeline: Lifeline, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(BlockingIOError):
+            if os.read(lifeline.descriptor, 4096):
+                return  # Its end is the message: what is written means nothing.
+            loop.remove_reader(lifeline.descriptor)
+            if self._asked:
+                return
+            lifeline.ended()
+            self._ended_by("the end of its launcher")
+            loop.call_later(lifeline.patience, self._ended_by, "the end of its time")
+
+    async def _report(self, report: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        """Have that done in a thread, and wait for it for as long as nobody forces the session to end."""
+        reported = asyncio.Event()
+
+        def work() -> None:
+            report()
+            with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+                loop.call_soon_threadsafe(reported.set)
+
+        start_thread("report", work)
+        waits = [asyncio.ensure_future(each.wait()) for each in (reported, self._forced)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
     def _ended_by(self, what: str) -> None:
+        if self._asked:
+            self._forced.set()
+        self._asked = True
         self._hosted.work.ask_to_end()
         self._hosted.log("asked to end", what)
 
     def _respond(self, request: DoorRequest) -> "DoorResponse | asyncio.Future[DoorResponse]":
-        answer = self._hosted.door.answer(request)
+        try:
+            answer = self._hosted.door.answer(request)
+        except (OSError, ImportError):
+            # What a door needs for its first task is imported then, for which there was no descriptor, or no file.
+            return refused(503, "unavailable", "the session's host could not load what this request needs")
         if request.method == "POST":
             self._hosted.work.attend()
         if isinstance(answer, AwaitTask):

@@ -13,29 +13,32 @@ from murmur.adapters.identifiers import fresh_hex
 PRIVATE_FILE = 0o600
 
 
-def write_staged(  # noqa: PLR0913 - what is written where, and three things that may matter to its writer
+def write_staged(  # noqa: PLR0913 - what is written where, and four things that may matter to its writer
     directory: int,
     name: str,
     content: bytes,
     *,
     mode: int = PRIVATE_FILE,
+    durable: bool = True,
     before_rename: Callable[[int], None] | None = None,
     on_unsynced: Callable[[OSError], None] | None = None,
 ) -> None:
     """Put `content` under `name` in the directory of that descriptor, whole or not at all.
 
-    `before_rename` gets the descriptor of the written file, still private to this process.
+    What is not `durable` is not fsynced: it means nothing after a crash of the machine.
+    `before_rename` gets the descriptor of the written file, still private to this process, to read and write.
     `on_unsynced` hears of a directory that could not be fsynced, by when the file is in place.
     Raises `OSError` with the old target intact and no staged file left.
     """
     staged = f".{name}.{os.getpid()}.{fresh_hex()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(staged, flags, mode, dir_fd=directory)
     try:
         try:
             os.fchmod(descriptor, mode)  # Whatever the umask made of it.
             _write_all(descriptor, content)
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
             if before_rename is not None:
                 before_rename(descriptor)
         finally:
@@ -45,6 +48,8 @@ def write_staged(  # noqa: PLR0913 - what is written where, and three things tha
         with suppress(OSError):
             os.unlink(staged, dir_fd=directory)
         raise
+    if not durable:
+        return
     try:
         os.fsync(directory)
     except OSError as error:

@@ -3,15 +3,16 @@
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
-from murmur.adapters.command import status_text
+from murmur.adapters.exit_status import status_text
 from murmur.adapters.hosted_command import CommandLine, HostedCommand, Log
 from murmur.adapters.identifiers import fresh_hex
 from murmur.adapters.reasons import reason_of
+from murmur.adapters.records_directory import read_head, read_tail
 from murmur.adapters.session_host import SessionEnd
-from murmur.domain.errors import FAILED, FORCED, CommandNotStarted, RecordsUnusable
+from murmur.domain.errors import FAILED, FORCED, MurmurError
 from murmur.domain.task_board import TaskState
 
 if TYPE_CHECKING:
@@ -23,6 +24,16 @@ RESULT_LIMIT = 1024 * 1024
 _TAIL_LINES = 20
 
 Trace = Callable[[str, Mapping[str, object]], None]
+
+
+class _Outcome:
+    """What has become of a task, as far as it is known."""
+
+    def __init__(self) -> None:
+        self.exit_status: int | None = None
+        self.result = ""
+        self.failure: str | None = "the task was cut short"
+        """Why it did not succeed."""
 
 
 class TaskRunner:
@@ -74,7 +85,7 @@ class TaskRunner:
             self._board.draining = True
             self._board.cancel_all()
             if self._board.running is not None:
-                self._end = SessionEnd(FAILED, f"task {self._board.running.id} was canceled")
+                self._end = _canceled(self._board.running)
             self.attend()
         elif self._current is not None:
             self._end = SessionEnd(FORCED)
@@ -86,7 +97,8 @@ class TaskRunner:
         return self._end
 
     def close(self) -> None:
-        """End whatever still runs, at once."""
+        """End whatever still runs, at once, and start nothing more."""
+        self._board.paused = True
         if self._current is not None:
             self._current.close()
 
@@ -95,52 +107,77 @@ class TaskRunner:
         return task is None or task.state.is_terminal
 
     async def _run(self, task: "Task") -> None:
-        self._trace("task_start", {"task_id": task.id})
-        exit_status: int | None = None
-        message: str | None = None
+        outcome = _Outcome()
         try:
-            exit_status, message = await self._command(task)
-        except (CommandNotStarted, RecordsUnusable) as error:
-            message = error.message
+            self._trace("task_start", {"task_id": task.id})
+            await self._command(task, outcome)
+        except MurmurError as error:
+            outcome.failure = error.message
         except OSError as error:
-            message = f"the task could not be run: {reason_of(error)}"
+            outcome.failure = f"the task could not be run: {reason_of(error)}"
         finally:
-            self._current = None
-        succeeded = exit_status == 0
-        self._board.finished(succeeded=succeeded, result=self._result(task), message=message)
-        self._trace("task_end", {"task_id": task.id, "exit_status": exit_status})
-        if task.state is TaskState.FAILED and self._board.acceptance == "single":
-            self._end = SessionEnd(FAILED, f"task {task.id} failed: {message}")
+            # Also after what nobody thought of: a task that works for ever holds its callers, and the session's end.
+            self._finish(task, outcome)
+
+    def _finish(self, task: "Task", outcome: _Outcome) -> None:
+        board = self._board
+        board.finished(succeeded=outcome.failure is None, result=outcome.result, message=outcome.failure)
+        self._trace("task_end", {"task_id": task.id, "exit_status": outcome.exit_status})
+        # A session for one task ends as that did. One that goes on after a task does not end because of it.
+        if (board.acceptance, board.after_task) == ("single", "exit") and self._end.exit_status == 0:
+            if task.state is TaskState.FAILED:
+                self._end = SessionEnd(FAILED, f"task {task.id} failed: {outcome.failure}")
+            elif task.state is TaskState.CANCELED:
+                self._end = _canceled(task)
         self.attend()
 
-    async def _command(self, task: "Task") -> tuple[int, str | None]:
-        """Run a task's command; return its status and what to say if it is not 0."""
+    async def _command(self, task: "Task", outcome: _Outcome) -> None:
+        """Run a task's command, and take down what came of it as it becomes known."""
         with ExitStack() as opened:
             stdin = self._records.open_task(task.text, self._line.workdir)
             opened.callback(os.close, stdin)
-            result = self._records.open_new(f"out/result_{task.id}.txt")
+            result = self._records.open_new(_result_name(task))
             opened.callback(os.close, result)
+            opened.callback(self._take_result, task, result, outcome)
             errors = self._records.open_log("stderr.log")
             opened.callback(os.close, errors)
             said_before = os.fstat(errors).st_size
-            command = HostedCommand(self._line, self._log)
-            command.start((result, errors), stdin)
-            opened.callback(command.close)
-            self._current = command
-            if task.cancel_asked:
-                command.ask_to_end()
-            returncode = await command.wait()
-        if returncode == 0:
-            return 0, None
-        tail = self._records.log_tail("stderr.log", _TAIL_LINES, said_before)
-        quoted = "; its last stderr lines were:" + "".join(f"\n{line}" for line in tail) if tail else ""
-        return returncode, f"the command ended with {status_text(returncode)}{quoted}"
+            outcome.exit_status = await self._ended(task, (result, errors), stdin)
+            outcome.failure = None
+            if outcome.exit_status != 0:
+                tail = read_tail(errors, _TAIL_LINES, said_before)
+                quoted = "; its last stderr lines were:" + "".join(f"\n{line}" for line in tail) if tail else ""
+                outcome.failure = f"the command ended with {status_text(outcome.exit_status)}{quoted}"
 
-    def _result(self, task: "Task") -> str:
-        """Return what a task's artifact says, and let `out/result.txt` be its file."""
-        name = f"out/result_{task.id}.txt"
+    async def _ended(self, task: "Task", output: tuple[int, int], stdin: int) -> int:
+        """Start a task's command and wait for its end; return its status."""
+        with closing(HostedCommand(self._line, self._log)) as command:
+            command.start(output, stdin)
+            self._current = command
+            try:
+                if task.cancel_asked:
+                    command.ask_to_end()
+                return await command.wait()
+            finally:
+                self._current = None
+
+    def _take_result(self, task: "Task", result: int, outcome: _Outcome) -> None:
+        """Take what a task's artifact says from the open file, and let `out/result.txt` be that file."""
+        name = _result_name(task)
         with suppress(OSError):
-            self._records.link(name, "out/result.txt", fresh_hex())
-        content, is_whole = self._records.head(name, RESULT_LIMIT)
+            self._records.link(name, result, "out/result.txt", fresh_hex())
+        try:
+            content, is_whole = read_head(result, RESULT_LIMIT)
+        except OSError as error:
+            outcome.failure = outcome.failure or f"the result could not be read: {reason_of(error)}"
+            return
         text = content.decode("utf-8", "replace")
-        return text if is_whole else f"{text}\n[the whole result is in {name}]"
+        outcome.result = text if is_whole else f"{text}\n[the whole result is in {name}]"
+
+
+def _result_name(task: "Task") -> str:
+    return f"out/result_{task.id}.txt"
+
+
+def _canceled(task: "Task") -> SessionEnd:
+    return SessionEnd(FAILED, f"task {task.id} was canceled")

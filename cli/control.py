@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from murmur.cli import wiring
-from murmur.cli.asking import verified
+from murmur.cli.asking import session_to_ask
 from murmur.cli.output import reporting, say, say_document
-from murmur.cli.resolving import read_rows, session_of
 from murmur.domain.door import NoAnswer, NoSuchAddress, control_ask, read_control
 from murmur.domain.errors import DoorRefused, NotControlled
 from murmur.domain.secret import DoorToken
@@ -20,18 +19,19 @@ _OPS = ("status", "pause", "resume", "drain")
 
 @app.command()
 def control(
-    address: Annotated[str, typer.Argument(help="@N, a session id or its end.")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="@N, a session id or its end.")],
     op: Annotated[str, typer.Argument(metavar="status|pause|resume|drain", help="What to ask for.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the session's state as JSON.")] = False,
 ) -> None:
     """Control a session whose manifest says `control:`.
 
-    pause starts no further task, resume goes on, drain ends the session with its last task.
+    pause starts no further task, resume goes on. drain takes no further task and ends the session with its last one;
+    it also resumes a paused session, and nothing pauses it again.
     """
     if op not in _OPS:
         raise typer.BadParameter(f"an operation is one of {', '.join(_OPS)}")
     with reporting(as_json=as_json):
-        session = verified(session_of(address, read_rows()))
+        session = session_to_ask(address)
         record = session.record
         with wiring.running_directory(create=False) as directory:
             token = directory.control_token(session.stem)

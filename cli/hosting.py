@@ -4,58 +4,40 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from murmur.adapters.command import Tee, status_text
+from murmur.adapters.command import Tee
+from murmur.adapters.delegating_file import Delegating, write_delegating
 from murmur.adapters.door_server import bind_door
+from murmur.adapters.exit_status import status_text
 from murmur.adapters.host_log import HostLog
 from murmur.adapters.hosted_command import CommandLine, CommandWork
 from murmur.adapters.identifiers import mint
 from murmur.adapters.reasons import reason_of
-from murmur.adapters.records_directory import RecordsDirectory
+from murmur.adapters.records_directory import RecordsDirectory, read_tail
 from murmur.adapters.registration import RunningGuard
 from murmur.adapters.session_host import EndingSignals, HostedSession, SessionEnd, Work, host
 from murmur.adapters.terminal import has_controlling_terminal
 from murmur.cli import wiring
-from murmur.cli.output import announce, echo_bytes, warn
+from murmur.cli.launch import Launch
+from murmur.cli.output import announce, echo_bytes, fall_silent, warn
 from murmur.domain.cards import ServedSession
 from murmur.domain.errors import FAILED, MurmurError
 from murmur.domain.record import RunningRecord
 from murmur.domain.secret import ControlToken, DoorToken
 from murmur.domain.served_door import Door
-from murmur.domain.task_board import Acceptance, AfterTask, TaskBoard
+from murmur.domain.task_board import TaskBoard
 from murmur.domain.uptime import started_at_text
 from murmur.domain.value import Value
 
+if TYPE_CHECKING:
+    from murmur.cli.launched import Launched
+
 _TAIL_LINES = 20
-
-
-class Launch(Value):
-    """What is to be hosted, and how it is told."""
-
-    name: str
-    version: str
-    argv: Sequence[str]
-    workdir: Path
-    environment: Mapping[str, str]
-    bind: str = "127.0.0.1"
-    port: int = 0
-    acceptance: Acceptance = "none"
-    after_task: AfterTask = "exit"
-    queue_depth: int = 1
-    credentials: Mapping[str, Sequence[str]] | None = None
-    """Declared credentials and their scopes; `None` is a public door."""
-    controlled: bool = False
-    script: bool = False
-    """Runs once, without a door and a record."""
-    task: str | None = None
-    deadline: float | None = None
-    as_json: bool = False
-    verbose: bool = False
-    readiness_tokens: bool = False
 
 
 class _Keys(Value):
@@ -76,14 +58,16 @@ class _Hosting:
 
     def __init__(self, launch: Launch) -> None:
         self._launch = launch
-        self._session_id = mint("ses_")
+        self._session_id = launch.session_id or mint("ses_")
         self._opened = ExitStack()
         self._tees: list[Tee] = []
         self._keys = _Keys()
+        self._concluded = False
+        self._launcher: Launched | None = None
 
     def run(self) -> SessionEnd:
         launch = self._launch
-        started = wiring.clock.monotonic()
+        started = self._started = wiring.clock.monotonic()
         # Before anything is begun, so that whatever is begun is ended in order.
         signals = EndingSignals()
         with self._opened as opened:
@@ -100,19 +84,27 @@ class _Hosting:
                 authenticated=launch.credentials is not None,
                 wildcard=socket is not None and socket.getsockname()[0] in ("0.0.0.0", "::"),  # noqa: S104 - compared, not bound
             )
-            self._trace("session_start", capsule_name=launch.name, capsule_version=launch.version)
-            end: SessionEnd | None = None
-            try:
-                end = host(self._hosted(), socket, signals)
-            finally:
-                milliseconds = round(1000 * (wiring.clock.monotonic() - started))
-                self._trace(
-                    "session_end", exit_status=FAILED if end is None else end.exit_status, duration_ms=milliseconds
-                )
-            return end
+            if launch.launched_by is not None or launch.membership is not None:
+                # A session that nobody launched pays for none of it.
+                from murmur.cli.launched import Launched  # noqa: PLC0415
+
+                self._launcher = Launched(launch, self._session_id, self._records, started)
+            lineage = {} if self._launcher is None else self._launcher.lineage
+            self._trace("session_start", capsule_name=launch.name, capsule_version=launch.version, **lineage)
+            self._tell_delegates()
+            opened.callback(self._trace_end, started)
+            return host(self._hosted(), socket, signals)
+
+    def _trace_end(self, started: float, end: SessionEnd | None = None) -> None:
+        """Trace the session's end, once: a session that could not be begun has failed."""
+        if not self._concluded:
+            self._concluded = True
+            milliseconds = round(1000 * (wiring.clock.monotonic() - started))
+            status = FAILED if end is None else end.exit_status
+            self._trace("session_end", exit_status=status, duration_ms=milliseconds)
 
     def _hosted(self) -> HostedSession:
-        launch = self._launch
+        launch, launcher = self._launch, self._launcher
         board = TaskBoard(launch.acceptance, launch.after_task, launch.queue_depth)
         if launch.task is not None and launch.acceptance != "none":
             board.offer(mint("tsk_"), mint("ctx_"), launch.task)
@@ -126,12 +118,17 @@ class _Hosting:
             announce=self._announce,
             log=log,
             deadline=launch.deadline,
+            conclude=lambda end: self._trace_end(self._started, end),
+            report=None if launcher is None else launcher.report,
+            lifeline=None
+            if launcher is None
+            else launcher.lifeline(lambda event, fields: self._trace(event, **fields)),
         )
 
     def _door(self, board: TaskBoard) -> Door:
         launch = self._launch
         if launch.credentials is None and not launch.controlled:
-            return Door(self._session, board, mint)
+            return Door(self._session, board, mint, completed=self._completed)
         # A public door needs no randomness and no hashing.
         import secrets  # noqa: PLC0415
 
@@ -142,34 +139,73 @@ class _Hosting:
         self._keys = _Keys(control=control)
         if launch.credentials is not None:
             self._keys = _Keys(*keys.mint_all(launch.credentials, self._session.methods), control)
-        return Door(self._session, board, mint, keys, controlled=launch.controlled)
+        return Door(self._session, board, mint, keys, controlled=launch.controlled, completed=self._completed)
+
+    def _completed(self, delegation_id: str, text: str) -> bool:
+        """Take in how a delegation of this session ended; say whether it was outstanding (W6)."""
+        from murmur.adapters.delegations import Delegations  # noqa: PLC0415 - most sessions delegate nothing
+
+        if not Delegations(self._records.descriptor, self._records.path).take(delegation_id):
+            return False
+        self._trace("completion", delegation_id=delegation_id, text=text)
+        return True
+
+    def _tell_delegates(self) -> None:
+        """Tell what a `mur delegate` of the command needs to know of this session."""
+        launch, launcher = self._launch, self._launcher
+        delegating = Delegating(
+            self._session_id,
+            mint("ctx_"),
+            f"http://{self._session.authority}" if self._session.authority else None,
+            launch.spawn_allow,
+            None if launch.deadline is None else round(1000 * (wiring.clock.now() + launch.deadline)),
+            None if launcher is None else launcher.formation_id,
+            None if launch.membership is None else launch.membership.depth_remaining,
+        )
+        try:
+            write_delegating(self._records.descriptor, delegating)
+        except OSError as error:
+            warn(f"{self._records.path} could not be told how to delegate: {reason_of(error)}")
 
     def _work(self, board: TaskBoard, log: HostLog) -> Work:
         launch = self._launch
         ours = {"MURMUR_SESSION_ID": self._session_id, "MURMUR_RECORDS_DIR": str(self._records.path)}
-        line = CommandLine(launch.argv, {**launch.environment, **ours}, launch.workdir)
+        workdir = None if launch.in_workdir else launch.workdir
+        line = CommandLine(launch.argv, {**launch.environment, **ours}, workdir)
         if launch.acceptance == "none":
             output = self._script_output() if launch.script else self._output()
-            stdin = None if launch.task is None else self._records.open_task(launch.task, launch.workdir)
-            if stdin is not None:
-                self._opened.callback(os.close, stdin)
-            return CommandWork(line, output, stdin, log, self._explain)
+            return CommandWork(line, output, self._stdin(workdir), log, self._explain)
         from murmur.adapters.task_runner import TaskRunner  # noqa: PLC0415 - a plain command has no tasks
 
         return TaskRunner(board, line, self._records, lambda event, fields: self._trace(event, **fields), log)
 
+    def _stdin(self, workdir: Path | None) -> int | None:
+        """Open what a command that takes no tasks reads: its one task, if it was given one."""
+        stdin = None
+        if self._launch.task is not None:
+            stdin = self._records.open_task(self._launch.task, workdir)
+        elif self._launch.script and self._launch.in_workdir:
+            from murmur.adapters.launched_by import open_task  # noqa: PLC0415 - only a launched script has one
+
+            stdin = open_task()
+        if stdin is not None:
+            self._opened.callback(os.close, stdin)
+        return stdin
+
     def _script_output(self) -> tuple[int, int]:
         """Open where a script's result and errors go."""
-        result, errors = self._records.open_new("out/result.txt"), self._records.open_log("stderr.log")
-        for descriptor in (result, errors):
-            self._opened.callback(os.close, descriptor)
-        return result, errors
+        result = self._records.open_new("out/result.txt")
+        self._opened.callback(os.close, result)
+        self._errors = self._records.open_log("stderr.log")
+        self._opened.callback(os.close, self._errors)
+        return result, self._errors
 
     def _output(self) -> tuple[int, int]:
         """Open the command's stdout and stderr: its logs, or pipes that are copied there and echoed."""
         logs = [self._records.open_log(name) for name in ("stdout.log", "stderr.log")]
         for log in logs:
             self._opened.callback(os.close, log)
+        self._errors = logs[1]
         if not self._launch.verbose:
             return logs[0], logs[1]
         # With --json stdout carries one document, so everything else goes to stderr.
@@ -204,6 +240,8 @@ class _Hosting:
             started_at=started_at_text(wiring.clock.now()),
             door_token=self._keys.operator,
             credentials=self._keys.credentials,
+            spawned_by=None if self._launcher is None else self._launcher.spawned_by,
+            formation_id=None if self._launcher is None else self._launcher.formation_id,
         )
         return RunningGuard(os.environ, record, origin, warn, self._keys.control).close
 
@@ -218,6 +256,8 @@ class _Hosting:
             "version": self._session.capsule_version,
             "workdir": str(self._launch.workdir),
         }
+        if self._launcher is not None and self._launcher.formation_id is not None:
+            line["formation_id"] = self._launcher.formation_id
         if self._launch.readiness_tokens and self._keys.operator is not None:
             tokens = {"operator": self._keys.operator, **self._keys.credentials}
             # The third of the three places where a token is written (I3).
@@ -225,11 +265,13 @@ class _Hosting:
         door = f"murmur: url {self._session.authority}\n" if self._session.authority else ""
         plain = f"{door}session: {self._session_id}"
         announce(json.dumps(line, sort_keys=True) if self._launch.as_json else plain)
+        if self._launch.detached:
+            fall_silent()
         for tee in self._tees:
             tee.start()
 
     def _explain(self, returncode: int) -> str:
-        tail = self._records.log_tail("stderr.log", _TAIL_LINES)
+        tail = read_tail(self._errors, _TAIL_LINES)
         quoted = "; its last stderr lines were:" + "".join(f"\n  {line}" for line in tail) if tail else ""
         return f"the command {self._launch.argv[0]} ended with {status_text(returncode)}{quoted}"
 

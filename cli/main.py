@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "ps": "murmur.cli.ps",
     "run": "murmur.cli.run",
+    "delegate": "murmur.cli.delegate",
     "stop": "murmur.cli.stop",
     "send": "murmur.cli.send",
     "cancel": "murmur.cli.cancel",
@@ -75,4 +76,9 @@ def mur(
 def main() -> None:
     """Run the command line of this process."""
     tolerate_any_text()
-    sys.exit(get_command(app).main(prog_name="mur", standalone_mode=True))
+    try:
+        sys.exit(get_command(app).main(prog_name="mur", standalone_mode=True))
+    finally:
+        # Python's own end looks for cycles through all that was imported, several times over: a good part of what a
+        # short command costs, for memory that is the kernel's a moment later.
+        gc.freeze()

@@ -53,6 +53,13 @@ def warn(text: str) -> None:
     _write(sys.stderr, f"warning: {visible(text)}")
 
 
+def fall_silent() -> None:
+    """Print nothing from here on: whoever read this process's output has heard what there was to hear."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            _silence(stream)
+
+
 def _write(stream: TextIO | None, text: str) -> OSError | None:
     """Write and flush; return what went wrong, after which the stream is silent."""
     if stream is None:

@@ -10,7 +10,7 @@ from murmur.adapters.exits import SystemExits
 from murmur.adapters.murmur_home import open_running, running_location
 from murmur.adapters.processes import SystemProcesses
 from murmur.adapters.running_directory import OpenRunningDirectory
-from murmur.domain.door import STOP_LIMITS, TASK_LIMITS
+from murmur.domain.door import CANCEL_LIMITS, HANDOVER_LIMITS, STOP_LIMITS, TASK_LIMITS
 from murmur.domain.listing import Listing, list_sessions
 from murmur.domain.sweep import Sweep
 
@@ -20,6 +20,8 @@ exits = SystemExits()
 doors = HttpDoors()
 stop_doors = HttpDoors(STOP_LIMITS)
 task_doors = HttpDoors(TASK_LIMITS)
+handover_doors = HttpDoors(HANDOVER_LIMITS)
+cancel_doors = HttpDoors(CANCEL_LIMITS)
 
 
 def read_registry(directory: OpenRunningDirectory, *, prune: bool) -> Listing:

@@ -5,6 +5,12 @@ from collections.abc import Mapping, Sequence
 _ORDINARY = frozenset(("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TERM", "TMPDIR", "TZ"))
 _LOCALE = "LC_"
 
+DETACHED = "MURMUR_DETACHED"
+"""Tells a `mur run --detach` that it is the one which was started to stay."""
+
+HANDED_ON = ("MURMUR_SPAWNER", "MURMUR_SPAWNER_LIFELINE", "MURMUR_FORMATION_ID")
+"""What a launcher tells the session that it launches."""
+
 WITHHELD = frozenset((
     "MURMUR_SPAWNER",
     "MURMUR_SPAWNER_LIFELINE",
@@ -12,6 +18,7 @@ WITHHELD = frozenset((
     "MURMUR_FORMATION_CHANNEL",
     "MURMUR_FORMATION_PEERS",
     "MURMUR_SPAWN_GRANT",
+    DETACHED,
 ))  # fmt: skip
 """What a session is told by whoever launched it, and its command is not, whatever a manifest allows."""
 

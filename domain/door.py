@@ -3,17 +3,20 @@
 Requests and answers are values; carrying them is an adapter's work. A reason made here never holds a token.
 """
 
-import json
 from typing import NamedTuple, TypeVar
 
 from murmur.domain.agent_card import session_id_from_card
-from murmur.domain.json_text import NotJson, read_json
-from murmur.domain.secret import DoorToken
+from murmur.domain.json_text import NotJson, json_bytes, read_json
+from murmur.domain.secret import DoorToken, Secret
 from murmur.domain.value import Value
 
 CARD_PATH = "/.well-known/agent-card.json"
 BODY_LIMIT = 1024 * 1024
 """Bytes of an answer's body that are read (P4)."""
+TASK_BODY_LIMIT = 8 * BODY_LIMIT
+"""The same of a task: its result has up to 1 MiB, which JSON may write six times as long."""
+TOO_LARGE = 413
+"""The HTTP status of a door for a body beyond its limit; ours takes 1 MiB."""
 
 
 class DoorAddress(Value):
@@ -28,7 +31,7 @@ class DoorAddress(Value):
 
 
 class DoorAsk(Value):
-    """One HTTP request to one door. Its `repr` shows no token: the header is made from the secret when sent."""
+    """One HTTP request to one door. Its `repr` shows no secret: a header is made from one when it is sent."""
 
     address: DoorAddress
     method: str
@@ -36,6 +39,10 @@ class DoorAsk(Value):
     headers: tuple[tuple[str, str], ...]
     body: bytes = b""
     token: DoorToken | None = None
+    secrets: tuple[tuple[str, Secret], ...] = ()
+    """Further headers, whose values are secrets."""
+    wants_refusal: bool = False
+    """Whether the body is read of an answer that is no success."""
 
 
 class Answered(Value):
@@ -56,7 +63,7 @@ DoorReading = Answered | NoAnswer
 
 
 class AskLimits(NamedTuple):
-    """How long a door is waited for, in seconds (P4)."""
+    """How long a door is waited for, in seconds, and how much of its answer is read (P4)."""
 
     connect: float = 2.0
     """To connect, over all hosts tried."""
@@ -64,13 +71,19 @@ class AskLimits(NamedTuple):
     """Without a single byte arriving."""
     total: float = 7.0
     """Over the whole exchange, whatever arrives."""
+    body: int = BODY_LIMIT
+    """Bytes of the answer's body."""
 
 
 STOP_LIMITS = AskLimits(2.0, 2.0, 2.0)
 """What `mur stop` grants a door to answer `session/stop` (O2)."""
 _WEEK = 7 * 86400.0
-TASK_LIMITS = AskLimits(2.0, _WEEK, _WEEK)
-"""What `mur send` grants a task: the session's own deadline ends it, not ours."""
+TASK_LIMITS = AskLimits(2.0, _WEEK, _WEEK, TASK_BODY_LIMIT)
+"""What `mur send` grants a task: the session's own deadline ends it, not ours. A host that dies hangs up."""
+HANDOVER_LIMITS = AskLimits(2.0, 10.0, 12.0, TASK_BODY_LIMIT)
+"""What a door is granted to take a task in, which it does at once."""
+CANCEL_LIMITS = AskLimits(2.0, 15.0, 17.0, TASK_BODY_LIMIT)
+"""What a door is granted to end a task: its command has 5 seconds of grace."""
 
 _Item = TypeVar("_Item")
 
@@ -133,7 +146,7 @@ def _split(authority: str) -> tuple[str, int]:
 
 
 def _rpc(address: DoorAddress, method: str, params: dict[str, object], token: DoorToken | None) -> DoorAsk:
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    body = json_bytes({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
     headers = (("Content-Type", "application/json"), ("Accept", "application/json"))
     return DoorAsk(address, "POST", "/", headers, body, token)
 
@@ -178,7 +191,7 @@ def cancel_ask(url: str, token: DoorToken | None, task_id: str) -> DoorAsk:
 def control_ask(url: str, token: DoorToken, op: str) -> DoorAsk:
     """Make the request that controls a session; raise `NoSuchAddress`. The token is the session's control token."""
     headers = (("Content-Type", "application/json"), ("Accept", "application/json"))
-    return DoorAsk(_addressed(url, token), "POST", "/control", headers, json.dumps({"op": op}).encode(), token)
+    return DoorAsk(_addressed(url, token), "POST", "/control", headers, json_bytes({"op": op}), token)
 
 
 class TaskSeen(Value):

@@ -1,7 +1,8 @@
 """Who may do what at an authenticated door? Minting and checking its tokens (wire facts of the door, I4).
 
 A token is `mdt1.<payload>.<mac>`: the payload names a credential and its scopes, the MAC binds both to one session
-under a key that never leaves the process. The key is given; nothing here is random.
+under a key that never leaves the process. The key is given; nothing here is random. Other kinds of tokens, a
+referee's among them, have the same three parts under a prefix and a domain of their own.
 """
 
 import hashlib
@@ -16,12 +17,21 @@ from murmur.domain.secret import ControlToken, DoorToken, Secret
 from murmur.domain.value import Value
 
 OPERATOR = "operator"
-_DOOR, _DOOR_DOMAIN = "mdt1", "murmur-door-token-v1"
-_CONTROL, _CONTROL_DOMAIN = "ctl1", "murmur-control-token-v1"
+
+
+class TokenKind(NamedTuple):
+    """What tells tokens of one kind from all others: the first part, and what the MAC's input starts with."""
+
+    prefix: str
+    domain: str
+
+
+_DOOR = TokenKind("mdt1", "murmur-door-token-v1")
+_CONTROL = TokenKind("ctl1", "murmur-control-token-v1")
 
 
 class TokenKey(Secret):
-    """32 random bytes, in hex: the key of one session's tokens."""
+    """32 random bytes, in hex: the key of one session's tokens, or of one referee's."""
 
     __slots__ = ()
 
@@ -29,6 +39,25 @@ class TokenKey(Secret):
         """Return the MAC of the parts, joined by the unit separator."""
         key = bytes.fromhex(self.expose())
         return _text(hmac.digest(key, "\x1f".join(parts).encode("utf-8", "surrogatepass"), hashlib.sha256))
+
+    def sealed(self, kind: TokenKind, payload: Mapping[str, object], owner: str) -> str:
+        """Make a token of that kind, which means something to that owner alone."""
+        text = _text(json.dumps(payload, separators=(",", ":")).encode())
+        return f"{kind.prefix}.{text}.{self.mac(kind.domain, text, owner)}"
+
+    def opened(self, kind: TokenKind, token: str, owner: str) -> dict[str, object] | None:
+        """Return what a token of ours says; `None` for every other text."""
+        parts = token.split(".")
+        if len(parts) != 3 or parts[0] != kind.prefix:
+            return None
+        _, payload, mac = parts
+        if not _same(mac, self.mac(kind.domain, payload, owner)):
+            return None
+        try:
+            document = read_json(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        except (NotJson, ValueError):  # It is ours, unless the key is not.
+            return None
+        return document if isinstance(document, dict) else None
 
 
 class Granted(Value):
@@ -57,8 +86,8 @@ class DoorKeys(NamedTuple):
 
     def mint(self, credential: str, scopes: Sequence[str]) -> DoorToken:
         """Make the token of a credential."""
-        payload = _text(json.dumps({"credential": credential, "scopes": list(scopes)}, separators=(",", ":")).encode())
-        return DoorToken(f"{_DOOR}.{payload}.{self.key.mac(_DOOR_DOMAIN, payload, self.session_id)}")
+        payload = {"credential": credential, "scopes": list(scopes)}
+        return DoorToken(self.key.sealed(_DOOR, payload, self.session_id))
 
     def mint_all(
         self, credentials: Mapping[str, Sequence[str]], methods: Sequence[str]
@@ -71,18 +100,12 @@ class DoorKeys(NamedTuple):
         if authorization is None:
             return Unauthenticated()
         scheme, _, token = authorization.partition(" ")
-        parts = token.strip().split(".")
-        if scheme.lower() != "bearer" or len(parts) != 3 or parts[0] != _DOOR:
-            return InvalidToken()
-        _, payload, mac = parts
-        if not _same(mac, self.key.mac(_DOOR_DOMAIN, payload, self.session_id)):
-            return InvalidToken()
-        return _granted(payload)
+        opened = self.key.opened(_DOOR, token.strip(), self.session_id) if scheme.lower() == "bearer" else None
+        return InvalidToken() if opened is None else _granted(opened)
 
     def mint_control(self) -> ControlToken:
         """Make the token that the control endpoint takes."""
-        payload = _text(json.dumps({"control": self.session_id}, separators=(",", ":")).encode())
-        return ControlToken(f"{_CONTROL}.{payload}.{self.key.mac(_CONTROL_DOMAIN, payload, self.session_id)}")
+        return ControlToken(self.key.sealed(_CONTROL, {"control": self.session_id}, self.session_id))
 
     def is_control(self, authorization: str | None) -> bool:
         """Whether a caller holds the control token."""
@@ -90,18 +113,12 @@ class DoorKeys(NamedTuple):
         return scheme.lower() == "bearer" and _same(token.strip(), self.mint_control().expose())
 
 
-def _granted(payload: str) -> Granted | InvalidToken:
-    """Read a payload whose MAC has been checked: it is ours, unless the key is not."""
-    try:
-        document = read_json(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except (NotJson, ValueError):
-        return InvalidToken()
-    if not isinstance(document, dict) or not isinstance(document.get("credential"), str):
-        return InvalidToken()
-    scopes = document.get("scopes")
-    if not isinstance(scopes, list):
-        return InvalidToken()
-    return Granted(document["credential"], tuple(scope for scope in scopes if isinstance(scope, str)))
+def _granted(payload: dict[str, object]) -> Granted | InvalidToken:
+    match payload:
+        case {"credential": str(credential), "scopes": list(scopes)}:
+            return Granted(credential, tuple(scope for scope in scopes if isinstance(scope, str)))
+        case _:
+            return InvalidToken()
 
 
 def fingerprint(token: Secret) -> str:

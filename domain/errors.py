@@ -148,3 +148,54 @@ class EnvFileRefused(MurmurError):
     """The `.env` file beside a manifest cannot be read; the message names its path and nothing it holds."""
 
     code = "E-RUN-908"
+
+
+class CapsuleNotFound(MurmurError):
+    """No store holds a capsule of that name and version, or the name is none."""
+
+    code = "E-RUN-008"
+    exit_status = NOT_VERIFIED
+
+
+class LaunchRefused(MurmurError):
+    """What a launcher handed to `mur run` is malformed: the spawner handle or the lifeline (M2)."""
+
+    code = "E-RUN-020"
+
+
+class SpawnRefused(MurmurError):
+    """A referee did not approve a launch, or did not take its approval; the message says why."""
+
+    code = "E-RUN-047"
+    exit_status = NOT_VERIFIED
+
+
+class WorkdirReplaced(MurmurError):
+    """The work folder is not the one that the launcher made (M2)."""
+
+    code = "E-RUN-051"
+
+
+class ChildNotLaunched(MurmurError):
+    """A child capsule did not start, or did not report itself as it must (X6); it has been ended and reaped."""
+
+    code = "E-RUN-914"
+
+
+class DelegationFailed(MurmurError):
+    """A delegated piece of work ended in another way than ok."""
+
+    code = "E-RUN-915"
+
+
+class DelegationDeadline(MurmurError):
+    """A delegated piece of work was ended at its deadline."""
+
+    code = "E-RUN-916"
+    exit_status = STILL_RUNNING
+
+
+class CapsuleUnreadable(MurmurError):
+    """A capsule's folder in the store cannot be read whole, or holds what no capsule may."""
+
+    code = "E-RUN-917"

@@ -5,6 +5,7 @@ from typing import Literal, Self
 
 IdPrefix = Literal["ses_", "frm_", "dlg_", "tsk_", "ctx_", "msg_", "req_"]
 
+_SESSION = re.compile(r"ses_[0-9a-f]{32}", re.ASCII)
 _FORMATION = re.compile(r"frm_[0-9a-f]{32}", re.ASCII)
 
 
@@ -28,3 +29,16 @@ class FormationId(str):
         if _FORMATION.fullmatch(value) is None:
             raise InvalidFormationId
         return super().__new__(cls, value)
+
+
+_DELEGATION = re.compile(r"dlg_[0-9a-f]{32}", re.ASCII)
+
+
+def is_delegation_id(text: str) -> bool:
+    """Whether that is `dlg_` and 32 of `[0-9a-f]`, as every id is that this program mints."""
+    return _DELEGATION.fullmatch(text) is not None
+
+
+def is_session_id(text: str) -> bool:
+    """Whether a text is a session's id: `ses_` and exactly 32 of `[0-9a-f]` (I1)."""
+    return _SESSION.fullmatch(text) is not None

@@ -1,4 +1,7 @@
-"""Is this JSON by RFC 8259? What is no record, from the wire or a file, is read here and nowhere else."""
+"""Is this JSON by RFC 8259, and how is it written to the wire?
+
+What is no record, from the wire or a file, is read here and nowhere else.
+"""
 
 import json
 from typing import NoReturn
@@ -22,3 +25,14 @@ def read_json(content: bytes) -> object:
     except (ValueError, RecursionError):
         # `from None`: the codecs' errors quote what they read.
         raise NotJson from None
+
+
+def json_bytes(document: object) -> bytes:
+    """Write a document in UTF-8; raise `ValueError` for NaN and the infinities.
+
+    A lone surrogate has no UTF-8: a document that holds one is written in ASCII, where it is an escape.
+    """
+    try:
+        return json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(document, allow_nan=False).encode()

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from murmur.domain.capsule_store import CAPSULE_NAME
 from murmur.domain.door_tokens import OPERATOR
 from murmur.domain.value import Value
 
@@ -32,7 +33,6 @@ SCOPES: tuple[str, ...] = get_args(Scope)
 LARGEST_PORT = 65_535
 LONGEST_QUEUE = 10_000
 
-_CAPSULE = re.compile(r"[a-z0-9-]+(?:/[a-z0-9-]+)?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # The types of the complaints made here, about a value and about a key: their messages are shown as they are.
@@ -93,7 +93,7 @@ _Text = Annotated[str, Field(strict=True)]
 _SomeText = Annotated[_Text, Field(min_length=1)]
 _Number = Annotated[int, Field(strict=True)]
 CapsuleName = Annotated[
-    _Text, _text_like(_CAPSULE, "it is made of a-z, 0-9 and -, with one / where there is a scope: scope/name")
+    _Text, _text_like(CAPSULE_NAME, "it is made of a-z, 0-9 and -, with one / where there is a scope: scope/name")
 ]
 _VariableName = Annotated[
     _Text, _text_like(_VARIABLE, "the name of a variable is made of letters, digits and _, and starts with no digit")
@@ -227,10 +227,11 @@ def _unknown_beneath(document: dict[str, object], read: object) -> Iterator[Plac
 
 
 def key_text(place: Place) -> str:
-    """Write a place as a person would: `process.command[1]`."""
+    """Write a place as a person would: `process.command[1]`; an empty key as `""`."""
     text = ""
     for step in place:
-        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+        name = step if step != "" else '""'
+        text += f"[{name}]" if isinstance(name, int) else f".{name}" if text else name
     return text
 
 

@@ -55,6 +55,12 @@ class SpawnApproval(Secret):
     __slots__ = ()
 
 
+class SpawnCredential(Secret):
+    """What lets a registered session ask its referee for approvals."""
+
+    __slots__ = ()
+
+
 class ControlToken(Secret):
     """The token that a session's `.control` file holds."""
 

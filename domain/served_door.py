@@ -4,35 +4,38 @@ A request in, a response out, or a task to wait for before there is one. The ada
 follows for the session is on its task board. The order is: host, path, token, scope, request.
 """
 
-import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard, assert_never
 
 from murmur.domain.cards import EXTENDED_CARD, STOP, TASK_METHODS, ServedSession, extended_card, public_card
 from murmur.domain.door import CARD_PATH
 from murmur.domain.ids import IdPrefix
-from murmur.domain.json_text import NotJson, read_json
+from murmur.domain.json_text import NotJson, json_bytes, read_json
 from murmur.domain.task_board import TaskBoard
 from murmur.domain.value import Value
 
 if TYPE_CHECKING:
+    from murmur.domain.completion_calls import Completed
     from murmur.domain.door_tokens import DoorKeys
     from murmur.domain.task_board import Task
 
 PARSE_ERROR, INVALID_REQUEST, NO_SUCH_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
 NO_SUCH_TASK, NOT_CANCELABLE, UNSUPPORTED, NO_SUCH_CONTENT = -32001, -32002, -32004, -32005
 NO_EXTENDED_CARD = -32007
+NO_PLACE_TO_WAIT = -32000
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]{1,5})?", re.ASCII)
+_ZONE = re.compile(r"%[^\]]*")
 CONTROL_PATH = "/control"
 
 RpcId = str | int | float | None
 
 
 class DoorRequest(NamedTuple):
-    """One HTTP request: method, path, body and the headers that matter."""
+    """One HTTP request: method, path, body, the headers that matter, and whether its answer may come later."""
 
     method: str
     target: str
@@ -40,6 +43,14 @@ class DoorRequest(NamedTuple):
     host: str | None = None
     authorization: str | None = None
     origin: str | None = None
+    crowd: int | None = None
+    """How many callers wait for tasks, when that is as many as may; `None` while there is room for another."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """The headers whose names start with `x-murmur-`, the names in lower case."""
+
+    def __repr__(self) -> str:
+        """Leave the headers and the body out: they may hold secrets."""
+        return f"DoorRequest({self.method} {self.target})"
 
 
 class DoorResponse(NamedTuple):
@@ -48,6 +59,10 @@ class DoorResponse(NamedTuple):
     status: int
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        """Leave the body out: it may hold secrets."""
+        return f"DoorResponse({self.status})"
 
 
 class AwaitTask(Value):
@@ -69,7 +84,7 @@ class RpcError(Exception):
 class Door:
     """One session's door."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a door is made of
         self,
         session: ServedSession,
         board: TaskBoard,
@@ -77,8 +92,13 @@ class Door:
         keys: "DoorKeys | None" = None,
         *,
         controlled: bool = False,
+        completed: "Completed | None" = None,
     ) -> None:
-        """Serve a session: its tasks, new ids, and the keys of an authenticated or controlled door."""
+        """Serve a session: its tasks, new ids, and the keys of an authenticated or controlled door.
+
+        `completed` takes in how the session's own delegations ended; without it they are not told of here.
+        """
+        self._completed = completed
         self._session = session
         self._board = board
         self._mint = mint
@@ -87,7 +107,7 @@ class Door:
 
     def answer(self, request: DoorRequest) -> DoorResponse | AwaitTask:
         """Answer one request."""
-        if not self._is_addressed(request.host):
+        if not is_addressed(request.host, self._session.authority, wildcard=self._session.wildcard):
             return refused(403, "forbidden_host", "this door is not called by that name")
         if request.origin is not None:
             # Only browsers send it, for the page that asks: no page has any business here, and none gets CORS.
@@ -100,6 +120,8 @@ class Door:
         if path == CONTROL_PATH and self._controlled:
             return self._control(request)
         if path == "/":
+            if request.method == "POST" and request.headers.get("x-murmur-task-origin") == "completion":
+                return self._complete(request)
             if request.method == "POST":
                 return self._call(request)
             return refused(405, "method_not_allowed", "the door is called with POST", ("allow", "POST"))
@@ -109,17 +131,13 @@ class Door:
     def _card(self) -> DoorResponse:
         return document(200, public_card(self._session))
 
-    def _is_addressed(self, host: str | None) -> bool:
-        """Whether the caller named this machine by an address, or the door as it is recorded.
+    def _complete(self, request: DoorRequest) -> DoorResponse:
+        if self._completed is None:
+            return refused(403, "not_outstanding", "this session delegates nothing")
+        # Imported by the first delegation that ends: most sessions have none.
+        from murmur.domain.completion_calls import answer_completion  # noqa: PLC0415
 
-        A page in a browser that had its own name resolve to this machine names itself here: that is refused.
-        """
-        name = (host or "").lower()
-        if name == self._session.authority.lower():
-            return True
-        match = _HOST.fullmatch(name)
-        bare = (match[1] or match[2]) if match else ""
-        return bare == "localhost" or _is_ours(bare, self._session.wildcard)
+        return answer_completion(request, self._session.session_id, self._mint, self._completed)
 
     def _call(self, request: DoorRequest) -> DoorResponse | AwaitTask:
         scopes: tuple[str, ...] | None = None
@@ -137,20 +155,20 @@ class Door:
                     assert_never(never)
         id_: RpcId = None
         try:
-            call = _decoded(request.body)
+            call = decoded(request.body)
             method = call.get("method")
             if scopes is not None and method in self._session.methods and method not in scopes:
                 return self._insufficient(str(method))
-            id_ = _checked_id(call)
-            result = self._result(*_checked_call(call))
+            id_ = checked_id(call)
+            result = self._result(*checked_call(call), request.crowd)
         except RpcError as error:
-            return _rpc(id_, error={"code": error.code, "message": error.message})
+            return rpc(id_, error={"code": error.code, "message": error.message})
         if isinstance(result, Later):
             later = result
-            return AwaitTask(later.task, lambda: _rpc(id_, result=later.result()))
-        return _rpc(id_, result=result)
+            return AwaitTask(later.task, lambda: rpc(id_, result=later.result()))
+        return rpc(id_, result=result)
 
-    def _result(self, method: str, params: dict[str, object]) -> "object | Later":
+    def _result(self, method: str, params: dict[str, object], crowd: int | None) -> "object | Later":
         if method == STOP:
             canceled = self._board.cancel_all()
             return {"canceled": [task.id for task in canceled], "residue": []}
@@ -162,7 +180,7 @@ class Door:
             # Its models are imported by sessions that accept tasks, and only at the first one.
             from murmur.domain.task_calls import call_task_method  # noqa: PLC0415
 
-            return call_task_method(method, params, self._board, self._mint)
+            return call_task_method(method, params, self._board, self._mint, crowd)
         raise RpcError(NO_SUCH_METHOD, "this door does not serve that method")
 
     def _control(self, request: DoorRequest) -> DoorResponse:
@@ -182,11 +200,12 @@ class Door:
             case {"op": "status"}:
                 pass
             case {"op": "pause"}:
-                board.paused = True
+                # A drained session goes on to its end: paused it would never come to it.
+                board.paused = not board.draining
             case {"op": "resume"}:
                 board.paused = False
             case {"op": "drain"}:
-                board.draining = True
+                board.draining, board.paused = True, False
             case _:
                 return refused(400, "bad_request", "op is one of status, pause, resume, drain")
         state = "draining" if board.draining else "paused" if board.paused else "running"
@@ -213,18 +232,44 @@ class Later(Value):
     result: Callable[[], object]
 
 
-def _is_ours(name: str, wildcard: bool) -> bool:  # noqa: FBT001
-    """Whether a name is a loopback address, or any address at all for a door on all of them."""
+def is_addressed(host: str | None, authority: str, *, wildcard: bool = False) -> bool:
+    """Whether the caller named this machine, or the address that the door is bound to, with whatever port.
+
+    A page in a browser that had its own name resolve to this machine names itself here: that is refused.
+    """
+    name, authority = (host or "").lower(), authority.lower()
+    if name == authority:
+        return True
+    bare = _without_port(name)
+    # The zone of a link-local address is this machine's affair: callers do not send it.
+    bound = _without_port(_ZONE.sub("", authority))
+    return bare == "localhost" or _is_ours(bare, bound, wildcard)
+
+
+def _without_port(authority: str) -> str:
+    """Return the host of a `host:port`, or nothing where it is none."""
+    match = _HOST.fullmatch(authority)
+    return (match[1] or match[2]) if match else ""
+
+
+def _is_ours(name: str, bound: str, wildcard: bool) -> bool:  # noqa: FBT001
+    """Whether a name is a loopback address, the bound one, or any address at all for a door on all of them."""
     from ipaddress import ip_address  # noqa: PLC0415 - hosts other than localhost are rare
 
     try:
         address = ip_address(name)
     except ValueError:
         return False
-    return wildcard or address.is_loopback
+    if wildcard or address.is_loopback:
+        return True
+    try:
+        return address == ip_address(bound)
+    except ValueError:  # The bound one is `localhost`.
+        return False
 
 
-def _decoded(body: bytes) -> dict[str, object]:
+def decoded(body: bytes) -> dict[str, object]:
+    """Read a JSON-RPC call; raise `RpcError`."""
     try:
         call = read_json(body)
     except NotJson:
@@ -234,14 +279,16 @@ def _decoded(body: bytes) -> dict[str, object]:
     return call
 
 
-def _checked_id(call: dict[str, object]) -> RpcId:
+def checked_id(call: dict[str, object]) -> RpcId:
+    """Return the id of a call, to be given back; raise `RpcError`."""
     id_ = call.get("id")
     if not _is_id(id_):
         raise RpcError(INVALID_REQUEST, "an id is a string or a number")
     return id_
 
 
-def _checked_call(call: dict[str, object]) -> tuple[str, dict[str, object]]:
+def checked_call(call: dict[str, object]) -> tuple[str, dict[str, object]]:
+    """Return a call's method and params; raise `RpcError`."""
     method, params = call.get("method"), call.get("params")
     params = {} if params is None else params
     if call.get("jsonrpc") != "2.0" or not isinstance(method, str):
@@ -256,7 +303,8 @@ def _is_id(value: object) -> TypeGuard[RpcId]:
     return isinstance(value, str | int | float | None) and not isinstance(value, bool) and value not in (inf, -inf)
 
 
-def _rpc(id_: RpcId, **outcome: object) -> DoorResponse:
+def rpc(id_: RpcId, **outcome: object) -> DoorResponse:
+    """Make the answer to a call: its `result`, or its `error`."""
     return document(200, {"jsonrpc": "2.0", "id": id_, **outcome})
 
 
@@ -267,4 +315,4 @@ def refused(status: int, error: str, message: str, *headers: tuple[str, str]) ->
 
 def document(status: int, content: object, headers: tuple[tuple[str, str], ...] = ()) -> DoorResponse:
     """Make an answer of a JSON document."""
-    return DoorResponse(status, json.dumps(content, allow_nan=False).encode(), headers)
+    return DoorResponse(status, json_bytes(content), headers)

@@ -13,7 +13,7 @@ from murmur.domain.value import Value
 ENDED_KEPT: Final = 1000
 """How many ended tasks stay readable."""
 RESULTS_KEPT: Final = 8 * 1024 * 1024
-"""Characters of results that are kept in memory, over all ended tasks; older ones are in their files alone."""
+"""Characters that are kept in memory over all ended tasks; older results are in their files alone."""
 
 Acceptance = Literal["none", "single", "queue"]
 AfterTask = Literal["exit", "sleep"]
@@ -51,6 +51,11 @@ class Task:
         self.result: str | None = None
         """The command's output, as much of it as an artifact carries."""
         self.cancel_asked = False
+
+    @property
+    def size(self) -> int:
+        """How many characters its result and its reason hold."""
+        return len(self.result or "") + len(self.message or "")
 
 
 class Unknown(Value):
@@ -206,8 +211,8 @@ class TaskBoard:
         kept[task.id] = task
         while len(kept) > ENDED_KEPT:
             _, dropped = kept.popitem(last=False)
-            self._size -= len(dropped.result or "")
-        self._size += len(task.result or "")
+            self._size -= dropped.size if kept is self._ended else 0
+        self._size += task.size if kept is self._ended else 0
         self._forget_results(task)
 
     def _forget_results(self, newest: Task) -> None:

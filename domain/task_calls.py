@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from murmur.domain.ids import IdPrefix
 from murmur.domain.served_door import (
     INVALID_PARAMS,
+    NO_PLACE_TO_WAIT,
     NO_SUCH_CONTENT,
     NO_SUCH_TASK,
     NOT_CANCELABLE,
@@ -22,15 +23,20 @@ Mint = Callable[[IdPrefix], str]
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-def call_task_method(method: str, params: dict[str, object], board: TaskBoard, mint: Mint) -> object | Later:
-    """Carry out one call; return its result, or the task to wait for first. Raises `RpcError`."""
+def call_task_method(
+    method: str, params: dict[str, object], board: TaskBoard, mint: Mint, crowd: int | None = None
+) -> object | Later:
+    """Carry out one call; return its result, or the task to wait for first. Raises `RpcError`.
+
+    `crowd` is how many callers wait, where no further one may: then nothing is returned that is to be waited for.
+    """
     match method:
         case "message/send":
-            return _send(_read(SendParams, params), board, mint)
+            return _send(_read(SendParams, params), board, mint, crowd)
         case "tasks/get":
             return task_document(_known(board.find(_read(TaskParams, params).id)))
         case _:
-            return _cancel(_read(TaskParams, params), board)
+            return _cancel(_read(TaskParams, params), board, crowd)
 
 
 def _read(model: type[_Model], params: dict[str, object]) -> _Model:
@@ -48,7 +54,7 @@ def _known(task: Task | None) -> Task:
     return task
 
 
-def _send(params: SendParams, board: TaskBoard, mint: Mint) -> object | Later:
+def _send(params: SendParams, board: TaskBoard, mint: Mint, crowd: int | None) -> object | Later:
     message = params.message
     if message.task_id is not None:
         _known(board.find(message.task_id))
@@ -56,13 +62,21 @@ def _send(params: SendParams, board: TaskBoard, mint: Mint) -> object | Later:
     texts = [part.text for part in message.parts if part.text is not None and part.kind in (None, "text")]
     if not texts:
         raise RpcError(NO_SUCH_CONTENT, "the message has no text part, and this door takes nothing else")
+    blocking = params.configuration is None or params.configuration.blocking is not False
+    if blocking and crowd is not None:
+        # Decided before the task is taken in: one whose caller was refused must not run.
+        raise RpcError(
+            NO_PLACE_TO_WAIT,
+            f"{crowd} callers wait for their tasks, and no more may; wait for one to be answered, or send with"
+            " `blocking: false` and ask by tasks/get",
+        )
     task = board.offer(mint("tsk_"), message.context_id or mint("ctx_"), "\n".join(texts))
-    if task.state.is_terminal or (params.configuration is not None and not params.configuration.blocking):
+    if task.state.is_terminal or not blocking:
         return task_document(task)
     return Later(task, lambda: task_document(task))
 
 
-def _cancel(params: TaskParams, board: TaskBoard) -> object | Later:
+def _cancel(params: TaskParams, board: TaskBoard, crowd: int | None) -> object | Later:
     answer = board.cancel(params.id)
     match answer:
         case Unknown():
@@ -72,7 +86,8 @@ def _cancel(params: TaskParams, board: TaskBoard) -> object | Later:
         case Canceled(task):
             return task_document(task)
         case Stopping(task):
-            return Later(task, lambda: task_document(task))
+            # Cancelling is what empties a full door, so it is done in any case; asking again says whether it is over.
+            return Later(task, lambda: task_document(task)) if crowd is None else task_document(task)
         case _:
             assert_never(answer)
 

@@ -15,6 +15,11 @@ def visible(text: str) -> str:
     return "".join(_escaped(character) if category(character) in _HIDDEN else character for character in text)
 
 
+def visible_start(text: str, most: int) -> str:
+    """Return `visible(text)`, of a long text only so many characters and a mark that there were more."""
+    return visible(text) if len(text) <= most else f"{visible(text[:most])} […]"
+
+
 def _escaped(character: str) -> str:
     code = ord(character)
     if code <= 0xFF:

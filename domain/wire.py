@@ -6,9 +6,11 @@ Nothing here is imported by the commands that only list and stop.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 Text = Annotated[str, Field(strict=True)]
+Name = Annotated[str, Field(strict=True, max_length=256)]
+"""An id that a caller makes up. Bounded, since a thousand tasks keep theirs."""
 
 
 class _Payload(BaseModel):
@@ -39,17 +41,21 @@ class TextPart(_Payload):
 class ReceivedMessage(_Payload):
     """What a caller sends."""
 
-    message_id: Text
+    message_id: Name
     role: Literal["user", "agent"]
-    parts: Annotated[list[Part], Field(min_length=1)]
-    context_id: Text | None = None
-    task_id: Text | None = None
+    # Read up to the first fault: one error for each of half a million parts would cost half a gigabyte.
+    parts: Annotated[list[Part], Field(min_length=1, max_length=10_000), FailFast()]
+    context_id: Name | None = None
+    task_id: Name | None = None
 
 
 class SendConfiguration(_Payload):
     """How a caller wants `message/send` answered."""
 
-    blocking: Annotated[bool, Field(strict=True)] = True
+    blocking: Annotated[
+        Annotated[bool, Field(strict=True)] | None,
+        Field(description="The answer waits for the task's end unless this is false."),
+    ] = None
 
 
 class SendParams(_Payload):
@@ -62,7 +68,7 @@ class SendParams(_Payload):
 class TaskParams(_Payload):
     """The params of `tasks/get` and `tasks/cancel`."""
 
-    id: Text
+    id: Name
 
 
 class SentMessage(_Payload):

@@ -1,9 +1,11 @@
-"""What `make demo` shows: three sessions, one killed and one frozen, and what `mur` makes of that.
+"""What `make demo` shows: three sessions, one killed, one frozen; and two delegations, one of which loses its parent.
 
 The commands are the real ones, and so is what they print. It all happens under a temporary home, gone afterwards.
 """
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -35,10 +37,10 @@ def say(sentence: str, command: str) -> None:
     print(f"\n{sentence}\n$ {command}", flush=True)
 
 
-def run(sentence: str, command: str, environment: Mapping[str, str]) -> None:
+def run(sentence: str, command: str, environment: Mapping[str, str], cwd: Path | None = None) -> None:
     """Introduce one `mur` command and run it; it prints where we print."""
     say(sentence, command)
-    subprocess.run([MUR, *command.split()[1:]], env=environment, stderr=subprocess.STDOUT, check=True)
+    subprocess.run([MUR, *shlex.split(command)[1:]], cwd=cwd, env=environment, stderr=subprocess.STDOUT, check=True)
 
 
 def start(sentence: str, name: str, home: Path, environment: Mapping[str, str], opened: ExitStack) -> Session:
@@ -130,6 +132,64 @@ def demonstrate(home: Path, opened: ExitStack) -> None:
     run("Nothing is left.", "mur ps", environment)
 
 
+CAPSULES = {
+    "shouter": "process: {command: [tr, a-z, A-Z]}",
+    "sleeper": "process: {command: [sleep, '600']}",
+}
+
+
+def demonstrate_delegation(home: Path, opened: ExitStack) -> None:
+    """Show one agent handing work to another, and that nobody is left behind when it dies."""
+    project = home / "project"
+    for name, process in CAPSULES.items():
+        capsule = project / ".murmur" / "artifacts" / name / "1.0"
+        capsule.mkdir(parents=True)
+        manifest = f"name: {name}\nversion: '1.0'\n{process}\nlifecycle: {{task_acceptance: single}}\n"
+        (capsule / "murmur.yaml").write_text(manifest)
+    environment = {**os.environ, "HOME": str(home), "PATH": os.pathsep.join((str(MUR.parent), os.environ["PATH"]))}
+
+    run(
+        "Work can be handed on: `mur delegate` launches a capsule of the project, gives it a task, prints the result.",
+        "mur delegate shouter@1.0 --task 'all is well'",
+        environment,
+        project,
+    )
+
+    say("And now one that takes longer.", "mur delegate sleeper@1.0 --task 'take your time' &")
+    parent = subprocess.Popen(
+        [MUR, "delegate", "sleeper@1.0", "--task", "take your time"],
+        cwd=project,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        process_group=0,
+    )
+    opened.callback(end, parent)
+    child = wait_for_child(home)
+    run("Both are sessions: who delegates, and who works.", "mur ps", environment)
+    say("The one that delegates is killed, so it can tell nobody.", f"kill -KILL {parent.pid}")
+    killed = time.monotonic()
+    parent.kill()
+    expect(parent, -signal.SIGKILL)
+    if not wait_for_any_exit([child], killed + PATIENCE):
+        raise SystemExit("the demo stops: a child outlived its parent")
+    print(f"The child, process {child}, was gone {1000 * (time.monotonic() - killed):.0f} ms later, with its command.")
+    run("Nobody is left behind.", "mur ps", environment)
+
+
+def wait_for_child(home: Path) -> int:
+    """Wait until the child of a delegation is at work; return its pid."""
+    ends_by = time.monotonic() + PATIENCE
+    while time.monotonic() < ends_by:
+        for record in (home / ".murmur" / "running").glob("*.json"):
+            session = json.loads(record.read_text())
+            if session.get("spawned_by") and "task_start" in (Path(session["workdir"]) / "trace.jsonl").read_text():
+                return int(session["pid"])
+        time.sleep(0.05)
+    raise SystemExit("the demo stops: a delegation did not begin")
+
+
 def main() -> None:
     """Run the demo under a temporary home. Whatever happens, end what it started and remove the home."""
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -138,6 +198,7 @@ def main() -> None:
         with ExitStack() as opened:
             home = opened.enter_context(tempfile.TemporaryDirectory(prefix="murmur-demo-"))
             demonstrate(Path(home).resolve(), opened)
+            demonstrate_delegation(Path(home).resolve(), opened)
     except subprocess.CalledProcessError as error:
         sys.exit(f"the demo stops: {error}")
     except KeyboardInterrupt:

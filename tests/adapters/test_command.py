@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from murmur.adapters import command, procfs
-from murmur.adapters.command import GroupedCommand, Tee, status_text
+from murmur.adapters.command import GroupedCommand, Tee
+from murmur.adapters.exit_status import status_text
 from murmur.domain.errors import CommandNotStarted, OutOfDescriptors
 from murmur.domain.hosting import GroupAction
 from tests.adapters.processes_for_tests import Process, exhaust_pidfds, open_descriptors, running

@@ -5,6 +5,7 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPResponse
@@ -14,7 +15,7 @@ from typing import Any, Literal
 import pytest
 
 from murmur.adapters import door_server
-from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, DoorServer, bind_door
+from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, WAITING_LIMIT, DoorServer, bind_door
 from murmur.adapters.doors import HttpDoors
 from murmur.domain.cards import ServedSession
 from murmur.domain.door import StopAnswer, card_ask, door_address, read_stop_answer, refusal_of_card, stop_ask
@@ -246,6 +247,28 @@ def test_a_caller_that_wants_one_answer_is_hung_up_on_after_it(request_line: byt
         assert at_its_end(client)
 
 
+@pytest.mark.spec("W6")
+def test_the_door_gets_the_headers_of_its_own_by_their_names_in_lower_case() -> None:
+    seen: list[DoorRequest] = []
+
+    def respond(request: DoorRequest) -> DoorResponse:
+        seen.append(request)
+        return DoorResponse(200, b"{}")
+
+    sent = (
+        "X-Murmur-Task-Origin: completion\r\nx-murmur-odd: \xe9\r\nX-Murmur: no\r\nX-Other: no\r\nHost: localhost\r\n"
+    )
+    with serving(respond) as found, found.connect() as client:
+        client.sendall(f"GET / HTTP/1.1\r\n{sent}\r\n".encode("latin-1"))
+        assert answer(client)[0] == 200
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert answer(client)[0] == 200
+    assert [dict(request.headers) for request in seen] == [
+        {"x-murmur-task-origin": "completion", "x-murmur-odd": "\xe9"},
+        {},
+    ]
+
+
 @pytest.mark.spec("M1")
 def test_a_caller_that_waits_to_be_told_to_continue_is_told(echoing: Serving) -> None:
     with echoing.connect() as client:
@@ -431,6 +454,117 @@ def test_a_caller_that_reads_no_answer_cannot_pile_them_up() -> None:
         except TimeoutError:
             pass  # The door has stopped reading: it does not let answers pile up.
     assert piled_up < 8 * 1024 * 1024
+
+
+class Waiting:
+    """Answers what is asked of `/wait` when it is told to, and anything else at once with the crowd it was told of."""
+
+    def __init__(self) -> None:
+        self.answers: list[asyncio.Future[DoorResponse]] = []
+        self.door: Serving
+
+    def respond(self, request: DoorRequest) -> "DoorResponse | asyncio.Future[DoorResponse]":
+        if request.target != "/wait":
+            return DoorResponse(200, json.dumps(request.crowd).encode())
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+    def wait(self, client: socket.socket) -> None:
+        """Ask on that connection, and see that the door waits."""
+        before = len(self.answers)
+        client.sendall(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        self.until(lambda: len(self.answers) > before)
+
+    def until(self, holds: Any) -> None:
+        deadline = time.monotonic() + 5
+        while not self.door.inside(holds):
+            assert time.monotonic() < deadline
+
+    def release(self, which: int = 0) -> None:
+        self.door.inside(lambda: self.answers.pop(which).set_result(DoorResponse(200, b"{}")))
+
+    def crowd(self) -> object:
+        with self.door.connect() as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            return json.loads(answer(client)[1])
+
+
+@pytest.fixture
+def waiting() -> Iterator[Waiting]:
+    found = Waiting()
+    with serving(found.respond) as found.door:
+        yield found
+        found.until(lambda: not found.door.server._connections)
+
+
+def is_dropped(client: socket.socket, data: bytes) -> bool:
+    """Whether the door ends the connection while it is sent that."""
+    try:
+        client.sendall(data)
+        return at_its_end(client)
+    except (BrokenPipeError, ConnectionResetError):
+        return True
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.spec("M1")
+def test_what_is_sent_ahead_of_an_answer_is_kept_up_to_a_request_and_no_further(waiting: Waiting) -> None:
+    with waiting.door.connect() as client:
+        waiting.wait(client)
+        for _ in range(2):  # What was kept before counts still when the next answer is waited for.
+            client.sendall(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+            waiting.release()
+            assert answer(client)[0] == 200
+            waiting.until(lambda: len(waiting.answers) == 1)
+        client.sendall(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (BODY_LIMIT, b"a" * BODY_LIMIT))
+        waiting.release()
+        assert answer(client)[0] == 200
+        waiting.until(lambda: len(waiting.answers) == 1)
+        client.settimeout(2)
+        assert is_dropped(client, b"a" * 200_000)
+
+
+@pytest.mark.spec("M1")
+def test_a_request_of_the_limit_sent_ahead_of_an_answer_is_answered_after_it(waiting: Waiting) -> None:
+    with waiting.door.connect() as client:
+        waiting.wait(client)
+        client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (BODY_LIMIT, b"a" * BODY_LIMIT))
+        waiting.release()
+        assert [answer(client)[1] for _ in range(2)] == [b"{}", b"null"]
+
+
+@pytest.mark.spec("M1")
+def test_a_flood_ahead_of_an_answer_ends_its_connection_and_the_wait(waiting: Waiting) -> None:
+    with waiting.door.connect() as client:
+        waiting.wait(client)
+        assert is_dropped(client, b"a" * 32 * 1024 * 1024)
+        waiting.until(waiting.answers[0].cancelled)
+
+
+@pytest.mark.spec("M1")
+def test_some_of_the_places_are_kept_for_callers_that_do_not_wait(waiting: Waiting) -> None:
+    with ExitStack() as opened:
+        clients = [opened.enter_context(waiting.door.connect()) for _ in range(WAITING_LIMIT)]
+        for client in clients:
+            assert waiting.crowd() is None
+            waiting.wait(client)
+        assert waiting.crowd() == WAITING_LIMIT == 56
+        waiting.release()
+        assert answer(clients[0])[0] == 200
+        assert waiting.crowd() is None
+        waiting.wait(clients[0])
+        assert waiting.crowd() == WAITING_LIMIT
+        clients[1].close()
+        waiting.until(lambda: len(waiting.door.server._connections.waiting) == WAITING_LIMIT - 1)
+        assert waiting.crowd() is None
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize(("places", "may_wait"), [(1, 1), (2, 1), (9, 1), (10, 2), (63, 55), (64, 56)])
+def test_where_there_are_fewer_places_fewer_may_wait(places: int, may_wait: int) -> None:
+    assert door_server._Connections(places)._waiting_most == may_wait
 
 
 @pytest.mark.spec("X7")

@@ -19,7 +19,7 @@ from murmur.domain.errors import OutOfDescriptors
 from murmur.domain.liveness import Live, Liveness, Unreachable, verify, verify_all
 from murmur.domain.process import Gone
 from murmur.domain.record import RunningRecord
-from murmur.domain.secret import DoorToken
+from murmur.domain.secret import DoorToken, SpawnCredential
 from tests.adapters.doors_for_tests import (
     OTHER_SESSION,
     SESSION,
@@ -443,3 +443,37 @@ def test_no_repr_of_an_ask_shows_its_token() -> None:
     ask = card_ask("localhost:7000", TOKEN)
     exchange = door_exchange.Exchange(ask, LIMITS)
     assert TOKEN.expose() not in repr(ask) + repr(exchange)
+
+
+@pytest.mark.spec("P4")
+def test_how_much_of_an_answer_is_read_is_the_asks_limit() -> None:
+    body = b" " * 3_000_000
+    with ScriptedDoor(answering(http(body))) as door:
+        asks = [card_ask(door.url, None)]
+        for limit, expected in (
+            (3_000_000, Answered(200, body)),
+            (2_999_999, NoAnswer("the door's answer is larger than 2999999 bytes")),
+        ):
+            assert HttpDoors(AskLimits(5, 5, 5, limit)).probe(asks) == [expected]
+
+
+@pytest.mark.spec("I3")
+def test_a_secret_header_is_sent_once_and_shown_by_no_repr() -> None:
+    secret = SpawnCredential("msc1.secret-payload.secret-mac")
+    with ScriptedDoor(answering(http({}))) as door:
+        ask = card_ask(door.url, None).replaced(secrets=(("x-murmur-spawn-credential", secret),))
+        assert DOORS.probe([ask]) == [Answered(200, b"{}")]
+    ((_, headers, _),) = [parts(request) for request in door.requests]
+    assert headers["x-murmur-spawn-credential"] == secret.expose()
+    assert door.requests[0].count(secret.expose().encode()) == 1
+    assert secret.expose() not in repr(ask) + repr(door_exchange.Exchange(ask, LIMITS))
+
+
+@pytest.mark.spec("P4")
+def test_the_body_of_a_refusal_is_read_where_it_is_wanted() -> None:
+    with ScriptedDoor(answering(http({"error": "no"}, "403 Forbidden"))) as door:
+        ask = card_ask(door.url, None)
+        assert DOORS.probe([ask, ask.replaced(wants_refusal=True)]) == [
+            Answered(403, b""),
+            Answered(403, b'{"error": "no"}'),
+        ]

@@ -2,11 +2,12 @@
 
 import errno
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from murmur.adapters.env_file import ENV_FILE_LIMIT, read_env_file
+from murmur.adapters.env_file import BLANKS_LIMIT, ENV_FILE_LIMIT, LINES_LIMIT, read_env_file
 from murmur.domain.errors import FAILED, EnvFileRefused
 
 SECRET = "hunter2"
@@ -26,30 +27,68 @@ def refusal_of(path: Path) -> EnvFileRefused:
 
 
 def test_a_missing_file_sets_nothing(env_file: Path) -> None:
-    assert read_env_file(env_file) == {}
+    assert read_env_file(env_file) == ({}, [])
 
 
 def test_each_line_sets_a_variable(env_file: Path) -> None:
     env_file.write_text(
         "# keys\nA=1\nexport B='two words'\nC=\"three\\nlines\"\nD=\nE=é # not this\n", encoding="utf-8"
     )
-    assert read_env_file(env_file) == {"A": "1", "B": "two words", "C": "three\nlines", "D": "", "E": "é"}
+    assert read_env_file(env_file) == ({"A": "1", "B": "two words", "C": "three\nlines", "D": "", "E": "é"}, [])
 
 
-def test_a_name_without_a_value_sets_nothing(env_file: Path) -> None:
-    env_file.write_text("A\nB=1\n")
-    assert read_env_file(env_file) == {"B": "1"}
+def test_a_name_without_a_value_sets_nothing_and_is_warned_of_by_its_line(env_file: Path) -> None:
+    env_file.write_text("B=1\n\nhunter2\r\nexport C # why\n")
+    assert read_env_file(env_file) == (
+        {"B": "1"},
+        [f"{env_file}:{line}: a name without = sets nothing" for line in (3, 4)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("hunter2 B=1", 3),
+        ("A: hunter2", 3),
+        ("=hunter2", 3),
+        ('A="hunter2', 3),
+        ("A='1' hunter2", 3),
+        ("\r\n \n'hunter2=1", 5),
+        ("B='x\ny' \nA=\"1\" 'hunter2'", 5),
+    ],
+)
+def test_a_line_that_sets_nothing_and_is_no_comment_is_refused(env_file: Path, line: str, number: int) -> None:
+    env_file.write_text(f"A=1\n# hunter2\n{line}\nC=1\n", newline="")
+    message = f"{env_file}:{number}: it is not NAME=VALUE, or a quote does not end"
+    assert refusal_of(env_file).message == message
+
+
+def test_a_file_of_too_many_lines_is_refused(env_file: Path) -> None:
+    env_file.write_text("A=1\r" * LINES_LIMIT, newline="")
+    assert read_env_file(env_file) == ({"A": "1"}, [])
+    env_file.write_text("A=1\r" * (LINES_LIMIT + 1), newline="")
+    assert refusal_of(env_file).message == f"{env_file}: it has more than 2,000 lines"
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\u3000"])
+def test_blanks_cost_no_more_than_their_number(env_file: Path, blank: str) -> None:
+    before = time.process_time()
+    env_file.write_text(f"A=x{blank * BLANKS_LIMIT}y", encoding="utf-8")
+    assert len(read_env_file(env_file)[0]["A"]) == BLANKS_LIMIT + 2
+    env_file.write_text(f"\nA=x{blank * 80_000}y", encoding="utf-8")
+    assert refusal_of(env_file).message == f"{env_file}:2: it has more than 200 blanks in a row"
+    assert time.process_time() - before < 0.5
 
 
 def test_a_value_stands_as_it_is_written(env_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A", "own")
     env_file.write_text("A=1\nB=${A}\nC=$A\nD=${E:-x}\n")
-    assert read_env_file(env_file) == {"A": "1", "B": "${A}", "C": "$A", "D": "${E:-x}"}
+    assert read_env_file(env_file)[0] == {"A": "1", "B": "${A}", "C": "$A", "D": "${E:-x}"}
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(env_file: Path) -> None:
     env_file.write_bytes(b"\xef\xbb\xbfA=1\n")
-    assert read_env_file(env_file) == {"A": "1"}
+    assert read_env_file(env_file) == ({"A": "1"}, [])
 
 
 @pytest.mark.parametrize(
@@ -79,7 +118,7 @@ def test_a_fifo_is_refused_without_waiting_for_a_writer(env_file: Path) -> None:
 
 def test_a_file_over_the_limit_is_refused(env_file: Path) -> None:
     env_file.write_bytes(b"A=".ljust(ENV_FILE_LIMIT, b"x"))
-    assert len(read_env_file(env_file)["A"]) == ENV_FILE_LIMIT - 2
+    assert len(read_env_file(env_file)[0]["A"]) == ENV_FILE_LIMIT - 2
     env_file.write_bytes(b"A=hunter2".ljust(ENV_FILE_LIMIT + 1, b"x"))
     assert refusal_of(env_file).message == f"{env_file}: it is larger than 256 KiB"
 

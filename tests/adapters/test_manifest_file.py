@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.adapters import manifest_file
-from murmur.adapters.manifest_file import MANIFEST_LIMIT, parse_manifest, read_manifest
+from murmur.adapters.manifest_file import parse_manifest, read_manifest
+from murmur.domain.capsule_store import MANIFEST_LIMIT
 from murmur.domain.errors import FAILED, ManifestRefused
 from murmur.domain.manifest import (
     AllowedCapsules,
@@ -165,6 +166,25 @@ def test_an_anchor_bomb_costs_nothing() -> None:
     assert time.process_time() - before < 0.5
 
 
+@pytest.mark.parametrize(
+    ("list_of", "place"),
+    [
+        (b"process: {command: [%s]}", "process.command"),
+        (b"process: {command: [x]}\ncapabilities: {env: {allow: [%s]}}", "capabilities.env.allow"),
+        (b"process: {command: [x]}\nx: {%s}", "x"),
+    ],
+)
+def test_many_faults_cost_no_more_than_one(list_of: bytes, place: str) -> None:
+    content = SMALLEST.partition(b"process")[0] + list_of
+    many = b",".join([b"1"] * 120_000) if b"[%s]" in list_of else b",".join(b'"%d"' % each for each in range(1, 30_000))
+    before = time.process_time()
+    refused = refusal(content % many)
+    assert refused.message.endswith(": the manifest holds more than 5,000 values")
+    assert refused.message.split(": ")[1] == place
+    refusal(content % b",".join([b"1"] * 4_000))
+    assert time.process_time() - before < 1
+
+
 def test_a_number_of_many_parts_costs_nothing() -> None:
     content = SMALLEST + b"x: " + b":".join([b"1"] * 100_000)  # In YAML, 1:30 is ninety.
     before = time.process_time()
@@ -190,6 +210,11 @@ def test_a_key_from_the_file_cannot_act_on_a_terminal_or_fill_it() -> None:
     assert warning == "murmur.yaml:5: \\x1b[31m\\x0a: this key is not known and has no effect"
     _, (warning,) = parse_manifest(SMALLEST + b"? " + b"k" * 5000 + b"\n: 1\n", "murmur.yaml")
     assert len(warning) < 200
+
+
+def test_an_empty_key_is_named_too() -> None:
+    _, warnings = parse_manifest(SMALLEST + b'"": 1\ncontrol: {"": 1}\n', "murmur.yaml")
+    assert [warning.split(": ")[1] for warning in warnings] == ['""', 'control.""']
 
 
 def test_a_file_is_named_as_it_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

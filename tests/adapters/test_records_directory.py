@@ -3,15 +3,18 @@
 import errno
 import json
 import os
+import resource
+import socket
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from murmur.adapters.records_directory import RecordsDirectory
+from murmur.adapters.records_directory import RecordsDirectory, append_line, read_head, read_tail
 from murmur.domain.errors import RecordsUnusable, RegistryUnusable
 
 SESSION = f"ses_{7:032x}"
@@ -148,29 +151,221 @@ def test_no_link_is_written_through(tmp_path: Path, place: Path, name: str) -> N
         (place / name).symlink_to(target)
         with pytest.raises((OSError, RecordsUnusable), match="symbolic links"):
             records.trace("session_start") if name == "trace.jsonl" else records.open_log("host.log")
-        assert records.log_tail("host.log", 5) == []
     assert target.read_text() == "kept"
+
+
+@contextmanager
+def log_of(records: RecordsDirectory, said: bytes = b"") -> Iterator[int]:
+    log = records.open_log("stderr.log")
+    os.write(log, said)
+    try:
+        yield log
+    finally:
+        os.close(log)
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("kind", ["fifo", "held fifo", "socket", "directory"])
+@pytest.mark.parametrize("name", ["logs/host.log", "trace.jsonl"])
+def test_what_is_no_file_is_refused_and_never_waited_for(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    with made() as records:
+        held = None
+        match kind:
+            case "directory":
+                (place / name).mkdir()
+            case "socket":
+                monkeypatch.chdir((place / name).parent)  # The path is too long for a socket's.
+                with socket.socket(socket.AF_UNIX) as bound:
+                    bound.bind((place / name).name)
+            case _:
+                os.mkfifo(place / name)
+                held = os.open(place / name, os.O_RDWR) if kind == "held fifo" else None
+        with pytest.raises((OSError, RecordsUnusable)) as refused:
+            records.trace("session_start") if name == "trace.jsonl" else records.open_log("host.log")
+        if "fifo" in kind:
+            assert "it is not a regular file" in str(refused.value)
+        if held is not None:
+            os.close(held)
 
 
 @pytest.mark.spec("M1")
 def test_the_tail_of_a_log_is_its_last_lines(place: Path) -> None:
-    with made() as records:
-        assert records.log_tail("stderr.log", 2) == []
-        log = records.open_log("stderr.log")
+    with made() as records, log_of(records) as log:
+        assert read_tail(log, 2) == []
         os.write(log, b"first\nsecond\nthird \xff\n")
-        os.close(log)
-        assert records.log_tail("stderr.log", 2) == ["second", "third \N{REPLACEMENT CHARACTER}"]
-        assert records.log_tail("stderr.log", 20)[0] == "first"
+        (place / "logs" / "stderr.log").unlink()  # It is read where it was written, not by its name.
+        assert read_tail(log, 2) == ["second", "third \N{REPLACEMENT CHARACTER}"]
+        assert read_tail(log, 20)[0] == "first"
+        assert read_tail(log, 20, since=len("first\n"))[0] == "second"
 
 
 @pytest.mark.spec("M1")
 def test_the_tail_of_a_huge_log_is_read_from_its_end(place: Path) -> None:
+    with made() as records, log_of(records) as log:
+        with (place / "logs" / "stderr.log").open("wb") as huge:
+            huge.truncate(1 << 40)
+            huge.seek(0, os.SEEK_END)
+            huge.write(b"\nthe last line\n")
+        assert read_tail(log, 1) == ["the last line"]
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("line", [b"x" * 1000 + b"\n", "é".encode() * 500 + b"\n", b"\xff" * 100_000])
+def test_the_tail_of_long_lines_is_cut_and_says_so(home: Path, line: bytes) -> None:
+    with made() as records, log_of(records, line * 20) as log:
+        tail = read_tail(log, 20)
+    assert tail[0].startswith("[…] ")
+    assert len("\n".join(tail)) == 4000 + len("[…] ")
+    whole = (line * 20).decode("utf-8", "replace").splitlines()
+    assert tail[1:] == (whole[-(len(tail) - 1) :] if len(tail) > 1 else [])
+    assert whole[-len(tail)].endswith(tail[0].removeprefix("[…] "))
+
+
+@pytest.mark.spec("M1")
+def test_a_log_that_cannot_be_read_has_no_tail(tmp_path: Path) -> None:
+    directory = os.open(tmp_path, os.O_RDONLY)
+    assert read_tail(directory, 20) == []
+    os.close(directory)
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("name", ["logs/host.log", "trace.jsonl"])
+def test_a_line_that_the_disk_has_no_space_for_leaves_nothing_of_itself(place: Path, name: str) -> None:
+    # A limit on the size of files ends a write as a full disk does: after a part of it.
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with made() as records:
-        with (place / "logs" / "stderr.log").open("wb") as log:
-            log.truncate(1 << 40)
-            log.seek(0, os.SEEK_END)
-            log.write(b"\nthe last line\n")
-        assert records.log_tail("stderr.log", 1) == ["the last line"]
+
+        def write(text: str) -> None:
+            if name == "trace.jsonl":
+                records.trace(text)
+                return
+            log = records.open_log("host.log")
+            try:
+                append_line(log, json.dumps({"event_type": text}).encode() + b"\n")
+            finally:
+                os.close(log)
+
+        write("first")
+        resource.setrlimit(resource.RLIMIT_FSIZE, ((place / name).stat().st_size + 5, hard))
+        try:
+            with suppress(OSError):  # What is said of it is in the next test.
+                write("lost")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        write("second")
+    events = [json.loads(line) for line in (place / name).read_text().splitlines()]
+    assert [event["event_type"] for event in events] == ["first", "second"]
+
+
+def test_an_event_that_was_not_written_is_an_error(place: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with made() as records:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
+        try:
+            with pytest.raises(OSError, match="no space for a whole line"):
+                records.trace("lost")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Make a work folder."""
+    made = tmp_path / "work"
+    made.mkdir()
+    return made
+
+
+def read_all(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 1000)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.spec("M1")
+def test_a_task_stays_what_it_was_when_another_takes_its_name(home: Path, folder: Path) -> None:
+    with made() as records:
+        first = records.open_task("first \ud800", folder)
+        second = records.open_task("second", folder)
+        assert not os.get_inheritable(first)
+        assert (read_all(first), read_all(second)) == (b"first ?", b"second")
+    assert [(entry.name, entry.read_text()) for entry in folder.iterdir()] == [("task.md", "second")]
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("kind", ["nothing", "link", "dangling link", "hard link", "fifo"])
+def test_a_task_takes_the_place_of_what_has_its_name_and_is_private(
+    tmp_path: Path, home: Path, folder: Path, kind: str
+) -> None:
+    target, task = tmp_path / "target", folder / "task.md"
+    if kind != "dangling link":
+        target.write_text("kept")
+    match kind:
+        case "link" | "dangling link":
+            task.symlink_to(target)
+        case "hard link":
+            task.hardlink_to(target)
+        case "fifo":
+            os.mkfifo(task)
+    with made() as records:
+        assert read_all(records.open_task("a task", folder)) == b"a task"
+    assert (task.read_text(), stat.S_IMODE(task.lstat().st_mode)) == ("a task", 0o600)
+    assert target.exists() is (kind != "dangling link")
+    assert kind == "dangling link" or target.read_text() == "kept"
+
+
+@pytest.mark.spec("M1")
+def test_a_task_that_cannot_be_put_into_the_work_folder_is_an_error_naming_it(home: Path, folder: Path) -> None:
+    with made() as records:
+        (folder / "task.md").mkdir()
+        with pytest.raises(RecordsUnusable, match=f"^cannot make {folder}/task.md: is a directory$"):
+            records.open_task("x", folder)
+        assert [entry.name for entry in folder.iterdir()] == ["task.md"]
+        missing = folder / "missing"
+        with pytest.raises(RecordsUnusable, match=f"^cannot make {missing}/task.md: no such file or directory$"):
+            records.open_task("x", missing)
+
+
+def names(place: Path) -> list[str]:
+    return sorted(entry.name for entry in (place / "out").iterdir())
+
+
+@pytest.mark.spec("M1")
+def test_the_alias_of_a_result_is_the_newest_one(place: Path) -> None:
+    with made() as records:
+        for name in ("a", "b"):
+            result = records.open_new(f"out/{name}")
+            os.write(result, name.encode())
+            for _ in range(2):  # A link to what has that name already.
+                records.link(f"out/{name}", result, "out/result.txt", "unique")
+            os.close(result)
+    assert names(place) == ["a", "b", "result.txt"]
+    assert (place / "out" / "result.txt").read_text() == "b"
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("kind", ["link", "another file", "directory", "missing"])
+def test_the_alias_of_a_result_is_never_what_took_its_name(place: Path, tmp_path: Path, kind: str) -> None:
+    with made() as records:
+        result = records.open_new("out/a")
+        os.write(result, b"what was written")
+        (place / "out" / "a").unlink()
+        match kind:
+            case "link":
+                (place / "out" / "a").symlink_to(tmp_path)
+            case "another file":
+                (place / "out" / "a").write_text("other")
+            case "directory":
+                (place / "out" / "a").mkdir()
+        with suppress(OSError):
+            records.link("out/a", result, "out/result.txt", "unique")
+        assert read_head(result, 8) == (b"what was", False)
+        assert read_head(result, 16) == (b"what was written", True)
+        os.close(result)
+    assert names(place) == ([] if kind == "missing" else ["a"])
 
 
 @pytest.mark.spec("M1")

@@ -236,6 +236,16 @@ def test_a_staged_name_that_is_taken_is_neither_written_nor_removed(
     assert taken.read_bytes() == (OLD if kind == "link" else b"somebody's")
 
 
+def test_what_means_nothing_after_a_crash_of_the_machine_is_not_flushed(
+    place: Path, directory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tapped = TappedOs()
+    monkeypatch.setattr(staging, "os", tapped)
+    write_staged(directory, "target", NEW, durable=False)
+    assert contents(place) == {"target": NEW}
+    assert "fsync" not in tapped.calls
+
+
 @pytest.mark.spec("H4")
 def test_no_program_started_meanwhile_inherits_the_staged_file(directory: int) -> None:
     inheritable: list[bool] = []

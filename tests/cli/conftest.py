@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 MUR = Path(sys.executable).parent / "mur"
+SPAWNER = json.dumps({"session_id": "ses_other", "context_id": "ctx_other", "delegation_id": "dlg_other"})
+"""A spawner handle of somebody who wants no completion."""
 
 
 def mur(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -1,12 +1,17 @@
 """The manifests pasted in `docs/wrap-an-agent.md`, run as they are written there."""
 
+import json
 import os
 import re
 import signal
+import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
+from murmur.domain.manifest import SCOPES, Manifest
 from tests.cli.conftest import Hosted, Hosts, mur, mur_json
 
 PAGE = Path(__file__).parents[2] / "docs" / "wrap-an-agent.md"
@@ -47,7 +52,7 @@ def started(hosts: Hosts, tmp_path: Path, name: str, environment: dict[str, str]
 
 
 def test_the_page_holds_the_manifests_that_are_tested_here() -> None:
-    assert list(MANIFESTS) == ["claude", "codex", "script"]
+    assert list(MANIFESTS) == ["claude", "codex", "script", "once"]
 
 
 @pytest.mark.spec("M1")
@@ -97,3 +102,53 @@ def test_the_script_can_be_paused_and_resumed(hosts: Hosts, tmp_path: Path) -> N
     started(hosts, tmp_path, "script", {})
     assert mur_json("control", "@1", "pause")["state"] == "paused"
     assert mur_json("control", "@1", "resume")["state"] == "running"
+
+
+@pytest.mark.spec("M1")
+def test_the_script_that_runs_once_leaves_its_result_where_the_page_says(tmp_path: Path, home: Path) -> None:
+    (tmp_path / "murmur.yaml").write_text(MANIFESTS["once"])
+    (tmp_path / "names.txt").write_text("b\na\nb\n")
+    options = ("--manifest", str(tmp_path / "murmur.yaml"), "--workdir", str(tmp_path), "-v")
+    ended = mur("run", "--json", *options, "--task", str(tmp_path / "names.txt"))
+    ready = json.loads(ended.stdout)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ready["records_dir"] == f"{home}/.murmur/records{tmp_path}/{ready['session_id']}"
+    assert Path(ready["records_dir"], "out", "result.txt").read_text() == "a\nb\n"
+    assert mur_json("ps") == []
+
+
+def rows(heading: str) -> dict[str, str]:
+    """Return the first and the second column of the table beneath a heading of the page."""
+    section = PAGE.read_text("utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| `([^|]+)` \| (.*?) \|", section, re.MULTILINE))
+
+
+def keys_of(section: type[BaseModel], before: str = "") -> Iterator[tuple[str, str]]:
+    """Give every key beneath a section of the manifest, with its default as the page writes it."""
+    for name, field in section.model_fields.items():
+        place = f"{before}{name}"
+        inner = next((kind for kind in models_in(field.annotation) if kind.model_fields), None)
+        if inner is not None:
+            is_named = typing.get_origin(field.annotation) is dict
+            yield from keys_of(inner, f"{place}.NAME." if is_named else f"{place}.")
+        elif field.is_required():
+            yield place, "required"
+        else:
+            default = "[]" if field.default == () else field.default
+            yield place, "not there" if default is None else f"`{default}`"
+
+
+def models_in(kind: object) -> Iterator[type[BaseModel]]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+    for part in typing.get_args(kind):
+        yield from models_in(part)
+
+
+def test_the_page_has_every_key_of_a_manifest_with_its_default() -> None:
+    table = rows("What a manifest says")
+    keys = dict(keys_of(Manifest))
+    assert {key: default for key, default in table.items() if key in keys} == keys
+    assert set(table) - set(keys) == set(SCOPES) - {"message/stream", "stream/watch"} | {
+        "message/stream`, `stream/watch"
+    }

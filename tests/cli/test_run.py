@@ -16,10 +16,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from murmur.cli.run import app as run_app
 from murmur.domain.agent_card import session_id_from_card
 from murmur.domain.record import parse_record
-from tests.cli.conftest import MUR, Hosts, mur, mur_json, wait_for_exit
+from tests.cli.conftest import MUR, SPAWNER, Hosts, mur, mur_json, wait_for_exit
 
 WAITS = (sys.executable, "-c", "import signal; print('up', flush=True); signal.pause()")
 # Makes its stdin the controlling terminal of a session of its own, then becomes what it is told.
@@ -245,14 +247,12 @@ def test_the_commands_output_goes_to_its_logs_and_with_verbose_also_to_ours(home
 @pytest.mark.spec("M1")
 def test_the_command_learns_its_session_and_nothing_of_our_launch(hosts: Hosts, tmp_path: Path) -> None:
     seen = tmp_path / "seen"
-    hosted = hosts.start(
-        "sh", "-c", 'env >"$0"', str(seen), MURMUR_SPAWNER_LIFELINE="9", MURMUR_SPAWNER="{}", MURMUR_FORMATION_PEERS="x"
-    )
+    hosted = hosts.start("sh", "-c", 'env >"$0"', str(seen), MURMUR_SPAWNER=SPAWNER, MURMUR_FORMATION_PEERS="x")
     hosted.wait()
     environment = dict(line.partition("=")[::2] for line in seen.read_text().splitlines())
     assert environment["MURMUR_SESSION_ID"] == hosted.session_id
     assert environment["MURMUR_RECORDS_DIR"] == str(hosted.records)
-    assert not environment.keys() & {"MURMUR_SPAWNER_LIFELINE", "MURMUR_SPAWNER", "MURMUR_FORMATION_PEERS"}
+    assert not environment.keys() & {"MURMUR_SPAWNER", "MURMUR_FORMATION_PEERS"}
 
 
 @pytest.mark.spec("M1")
@@ -308,12 +308,16 @@ def test_the_recorded_url_leads_to_the_door_wherever_it_is_bound(hosts: Hosts, b
 
 
 @pytest.mark.spec("M1")
-@pytest.mark.parametrize("bind", ["example.invalid", "203.0.113.1", "not an address"])
+@pytest.mark.parametrize(
+    "bind",
+    ["example.invalid", "203.0.113.1", "not an address", "224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:127.0.0.1"],
+)
 def test_a_door_that_cannot_be_bound_is_an_error_and_starts_nothing(tmp_path: Path, bind: str) -> None:
     started = tmp_path / "started"
     ended = mur("run", "--bind", bind, "--", "touch", str(started))
     assert ended.returncode == 1
     assert ended.stderr.startswith("error[E-RUN-903]: cannot bind the door to ")
+    assert "\n  hint: " in ended.stderr
     assert not started.exists()
 
 
@@ -451,3 +455,61 @@ def test_a_script_whose_interpreter_is_missing_is_told_apart(tmp_path: Path) -> 
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
     assert f"the interpreter of {script} was not found" in mur("run", "--", str(script)).stderr
+
+
+@pytest.mark.spec("M1")
+def test_a_work_folder_behind_a_circle_of_links_is_an_error_in_words(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    ended = mur("run", "--workdir", str(tmp_path / "loop"), "--", "true")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"error[E-RUN-902]: the work folder {tmp_path}/loop cannot be used: ")
+
+
+@pytest.mark.spec("M1", "M5")
+def test_a_task_that_cannot_be_written_down_is_an_error_in_words(tmp_path: Path) -> None:
+    (tmp_path / "task.md").mkdir()
+    ended = mur("run", "--workdir", str(tmp_path), "--task", "x", "--", "true")
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error[E-RUN-904]: ")
+    assert f"{tmp_path}/task.md" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.spec("M1")
+def test_a_task_s_file_that_cannot_be_read_is_no_task(tmp_path: Path) -> None:
+    ended = mur("run", "--json", "--task", str(tmp_path), "--", "true")
+    assert ended.returncode == 1
+    assert json.loads(ended.stdout)["error"]["message"] == f"the task {tmp_path} cannot be read: it is a directory"
+
+
+@pytest.mark.spec("M1")
+def test_a_task_s_file_that_is_no_text_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "task").write_bytes(b"caf\xe9")
+    ended = mur("run", "-v", "--workdir", str(tmp_path), "--task", str(tmp_path / "task"), "--", "cat")
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (0, "caf\N{REPLACEMENT CHARACTER}")
+    assert ended.stderr.startswith(f"warning: the task {tmp_path}/task is not UTF-8")
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("acceptance", ["single", "queue"])
+def test_a_script_that_is_to_take_tasks_is_refused_since_it_has_no_door(tmp_path: Path, acceptance: str) -> None:
+    manifest = tmp_path / "murmur.yaml"
+    manifest.write_text('{"name": "s", "version": "1", "process": {"command": ["true"], "kind": "script"}}')
+    refused = mur("run", "--manifest", str(manifest), "--lifecycle-task-acceptance", acceptance)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"--lifecycle-task-acceptance {acceptance}" in refused.stderr
+    assert "kind: script" in refused.stderr
+    assert mur("run", "--manifest", str(manifest), "--lifecycle-task-acceptance", "none").returncode == 0
+
+
+@pytest.mark.spec("M5")
+@pytest.mark.parametrize("option", ["--manifest", "--workdir"])
+def test_what_may_not_be_read_is_no_fault_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
+) -> None:
+    # A manifest is refused by its own error, and a work folder need not be read. A mode means nothing to root.
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    command = get_command(run_app)
+    (parameter,) = (each for each in command.params if option in each.opts)
+    context = command.make_context("run", [option, str(tmp_path), "--", "true"])
+    assert context.params[str(parameter.name)] == str(tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -10,12 +11,20 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from tests.cli.conftest import MUR, Hosted, Hosts, mur, mur_json, wait_for_exit
+from murmur.adapters.doors import HttpDoors
+from murmur.cli import wiring
+from murmur.cli.cancel import cancel as cancel_task
+from murmur.cli.send import send as send_task
+from murmur.domain.door import AskLimits
+from tests.adapters.doors_for_tests import ScriptedDoor, answering, http, silent
+from tests.cli.conftest import MUR, SPAWNER, Hosted, Hosts, mur, mur_json, wait_for_exit, write_record
 
 QUEUE = ("--lifecycle-task-acceptance", "queue", "--lifecycle-after-task", "sleep")
 
@@ -258,6 +267,113 @@ def test_a_task_is_cancelled_by_its_id_from_the_command_line(start: Callable[...
     assert hosted.process.poll() is None
 
 
+def test_send_shows_the_longest_result_that_a_door_sends(start: Callable[..., Hosted]) -> None:
+    start("head -c 1048576 /dev/zero")  # As JSON each of these bytes takes six.
+    ended = mur("send", "@1", "x")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout == "\0" * 1_048_576 + "\n"
+
+
+def test_a_task_is_as_long_as_a_door_takes_in_any_script_and_a_longer_one_is_told(start: Callable[..., Hosted]) -> None:
+    start("wc -c")
+
+    def sent(text: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run([MUR, "send", "@1", "-"], input=text, capture_output=True, text=True, check=False)
+
+    assert sent("\u4e2d" * 340_000).stdout == "1020000\n"
+    ended = sent("\u4e2d" * 350_000)
+    assert ended.returncode == 1
+    assert "error[E-RUN-909]: session ses_" in ended.stderr
+    assert "the task is larger than the 1 MiB that a door takes" in ended.stderr
+    assert "hint: put it into a file of the work folder" in ended.stderr
+
+
+def test_breaking_off_a_send_says_that_the_task_goes_on_and_where(start: Callable[..., Hosted], work: Path) -> None:
+    os.mkfifo(work / "up")
+    os.mkfifo(work / "gate")
+    hosted = start("echo up >up; cat gate")
+    with subprocess.Popen([MUR, "send", "@1", "x"], stderr=subprocess.PIPE, text=True) as sender:
+        assert (work / "up").read_text() == "up\n"
+        sender.send_signal(signal.SIGINT)
+        _, told = sender.communicate(timeout=20)
+    assert sender.returncode == 130
+    assert f"session {hosted.session_id} goes on with the task" in told
+    assert f"{hosted.records}/trace.jsonl" in told
+    assert f"`mur cancel {hosted.session_id} TASK`" in told
+    started = json.loads((hosted.records / "trace.jsonl").read_text().splitlines()[1])
+    assert mur("cancel", hosted.session_id, started["task_id"]).returncode == 0
+
+
+def test_a_session_whose_process_is_stopped_is_not_waited_for(hosts: Hosts, tmp_path: Path) -> None:
+    hosted = hosts.from_manifest(capsule(tmp_path, control={}))
+    hosted.kill(signal.SIGSTOP)
+    os.waitid(os.P_PID, hosted.process.pid, os.WSTOPPED | os.WNOWAIT)
+    for asked in (
+        ("send", "@1", "x"),
+        ("send", "@1", "--no-wait", "x"),
+        ("cancel", "@1", "tsk_x"),
+        ("control", "@1", "status"),
+    ):
+        ended = mur(*asked)
+        assert ended.returncode == 1
+        assert f"was not asked: its process {hosted.process.pid} is stopped" in ended.stderr
+    hosted.kill(signal.SIGCONT)
+    assert mur("send", "@1", "x").stdout == "x\n"
+
+
+@pytest.mark.parametrize("asked", [lambda: send_task("@1", "x", wait=False), lambda: cancel_task("@1", "tsk_x")])
+def test_a_door_that_says_nothing_is_waited_for_no_longer_than_its_answer_can_take(
+    asked: Callable[[], None], running: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("handover_doors", "cancel_doors"):
+        monkeypatch.setattr(wiring, name, HttpDoors(AskLimits(5, 0.1, 5)))
+    monkeypatch.setattr(wiring, "task_doors", None)  # Which would wait a week.
+    with ScriptedDoor(silent) as door:
+        write_record(running, url=door.url)
+        with pytest.raises(typer.Exit) as ended:
+            asked()
+    assert ended.value.exit_code == 1
+    assert "timed out after 0.1s without an answer" in capsys.readouterr().err
+
+
+def test_a_cancel_that_a_full_door_answers_before_its_end_says_so(
+    running: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = {"id": "tsk_1", "status": {"state": "working"}}
+    with ScriptedDoor(answering(http({"jsonrpc": "2.0", "id": 1, "result": task}))) as door:
+        write_record(running, url=door.url)
+        with pytest.raises(typer.Exit) as ended:
+            cancel_task("@1", "tsk_1")
+    assert ended.value.exit_code == 1
+    told = capsys.readouterr().err
+    assert "task tsk_1 is working: its end was asked for, and not waited for" in told
+    assert "hint: ask again" in told
+
+
+def test_callers_that_wait_leave_places_to_those_that_do_not(hosts: Hosts, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    lifecycle = {"task_acceptance": "queue", "after_task": "sleep", "queue_depth": 100}
+    hosted = hosts.from_manifest(capsule(tmp_path, process={"command": ["cat", "gate"]}, lifecycle=lifecycle))
+    host, _, port = hosted.ready["url"].rpartition(":")
+    message = {"messageId": "m", "role": "user", "parts": [{"text": "x"}]}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}).encode()
+    with ExitStack() as opened:
+        waiting = {opened.enter_context(socket.create_connection((host, int(port)))) for _ in range(64)}
+        for caller in waiting:
+            caller.sendall(b"POST / HTTP/1.0\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        refused: set[socket.socket] = set()
+        while len(refused) < 8:
+            found = select.select(waiting - refused, [], [], 10)[0]
+            assert found
+            refused.update(found)
+        for caller in refused:
+            said = caller.makefile().read()
+            assert "56 callers wait for their tasks" in json.loads(said.partition("\n\n")[2])["error"]["message"]
+            caller.close()
+        assert mur_json("ps")[0]["status"] == "running"
+        assert len(call(hosted, "session/stop", {})["result"]["canceled"]) == 56
+
+
 def test_a_session_that_takes_no_tasks_says_so(hosts: Hosts) -> None:
     hosts.start("sleep", "1000")
     ended = mur("send", "@1", "x")
@@ -323,7 +439,7 @@ def test_a_manifest_gives_the_command_only_what_it_allows(hosts: Hosts, tmp_path
         process={"command": [sys.executable, "-c", "import os; print(*sorted(os.environ))"]},
         capabilities={"env": {"allow": ["FROM_FILE", "OURS", "MURMUR_SPAWNER"]}},
     )
-    hosted = hosts.from_manifest(manifest, OURS="1", MURMUR_SPAWNER="{}", SECRET="1")
+    hosted = hosts.from_manifest(manifest, OURS="1", MURMUR_SPAWNER=SPAWNER, SECRET="1")
     names = set(send(hosted, "x")["artifacts"][0]["parts"][0]["text"].split())
     assert {"PATH", "HOME", "FROM_FILE", "OURS", "MURMUR_SESSION_ID", "MURMUR_RECORDS_DIR"} <= names
     assert not names & {"NOT_ALLOWED", "SECRET", "MURMUR_SPAWNER", "PYTEST_CURRENT_TEST"}

@@ -10,6 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.domain.door import (
+    CANCEL_LIMITS,
+    HANDOVER_LIMITS,
+    STOP_LIMITS,
+    TASK_LIMITS,
     Answered,
     AskLimits,
     DoorAsk,
@@ -295,7 +299,25 @@ def test_no_part_of_an_ask_shows_its_token() -> None:
 
 @pytest.mark.spec("P4")
 def test_a_probe_has_2_seconds_to_connect_5_to_read_and_7_in_all() -> None:
-    assert AskLimits() == AskLimits(connect=2.0, read=5.0, total=7.0)
+    assert AskLimits() == AskLimits(connect=2.0, read=5.0, total=7.0, body=1024 * 1024)
+
+
+@pytest.mark.spec("P4")
+def test_only_a_waiting_send_has_time_without_end_and_only_tasks_are_read_beyond_a_mebibyte() -> None:
+    assert STOP_LIMITS.body == 1024 * 1024
+    assert all(limits.body == 8 * 1024 * 1024 for limits in (TASK_LIMITS, HANDOVER_LIMITS, CANCEL_LIMITS))
+    assert TASK_LIMITS.total > 86400
+    assert HANDOVER_LIMITS.read == 10
+    assert CANCEL_LIMITS.read == 15
+    assert max(HANDOVER_LIMITS.total, CANCEL_LIMITS.total) < 20
+
+
+@pytest.mark.spec("P1")
+def test_a_task_is_sent_in_utf_8_and_a_lone_surrogate_as_an_escape() -> None:
+    text = "\u4e2d" * 300_000
+    assert len(send_ask("localhost:1", None, text, "msg_1", blocking=True).body) < 1024 * 1024
+    body = send_ask("localhost:1", None, "\u4e2d\udc80", "msg_1", blocking=True).body
+    assert json.loads(body)["params"]["message"]["parts"][0]["text"] == "\u4e2d\udc80"
 
 
 PUBLIC_ASK = card_ask("http://localhost:40123", None)

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from murmur.domain.ids import FormationId, IdPrefix, InvalidFormationId
+from murmur.domain.ids import FormationId, IdPrefix, InvalidFormationId, is_session_id
 
 DIGITS = "0198a7b3c4d57e6f8a9b0c1d2e3f4051"
 VALID = f"frm_{DIGITS}"
@@ -78,3 +78,23 @@ def test_a_formation_id_stays_valid_through_pickling() -> None:
     again = pickle.loads(pickle.dumps(FormationId(VALID)))
     assert type(again) is FormationId
     assert again == VALID
+
+
+@pytest.mark.spec("I1")
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        (f"ses_{DIGITS}", True),
+        (f"ses_{DIGITS}\n", False),
+        (f"ses_{DIGITS[:-1]}", False),
+        (f"ses_{DIGITS}0", False),
+        (f"ses_{DIGITS.upper()}", False),
+        (f"SES_{DIGITS}", False),
+        (VALID, False),
+        (DIGITS, False),
+        ("ses_" + "\u0663" * 32, False),
+        ("", False),
+    ],
+)
+def test_a_session_id_is_its_prefix_and_32_digits(text: str, is_one: bool) -> None:
+    assert is_session_id(text) is is_one

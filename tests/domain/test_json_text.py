@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from murmur.domain.json_text import NotJson, read_json
+from murmur.domain.json_text import NotJson, json_bytes, read_json
 
 
 @pytest.mark.spec("P1")
@@ -109,3 +109,25 @@ JSON = st.recursive(
 @given(value=JSON)
 def test_what_was_written_is_read_again(value: object) -> None:
     assert read_json(json.dumps(value, allow_nan=False).encode()) == value
+    assert read_json(json_bytes(value)) == value
+
+
+@pytest.mark.spec("P1")
+def test_a_document_is_written_in_utf_8_and_not_in_escapes_twice_as_long() -> None:
+    assert json_bytes({"\u4e2d": "\u00e9\U0001f600\n"}) == '{"\u4e2d": "\u00e9\U0001f600\\n"}'.encode()
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize("text", ["\ud800", "\u4e2d\udfff", "\udc80x"])
+def test_what_has_no_utf_8_is_written_as_an_escape(text: str) -> None:
+    for document in (text, {text: 1}):
+        written = json_bytes(document)
+        assert written.isascii()
+        assert read_json(written) == document
+
+
+@pytest.mark.spec("P1")
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_json_has_not_is_never_written(number: float) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        json_bytes([number])

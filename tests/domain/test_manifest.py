@@ -170,7 +170,15 @@ def test_unknown_keys_are_found_wherever_they_are_in_the_order_of_the_document()
 
 @pytest.mark.parametrize(
     ("place", "text"),
-    [((), ""), (("a",), "a"), (("a", "b"), "a.b"), (("a", 0), "a[0]"), (("a", 1, "b", 2), "a[1].b[2]"), ((0,), "[0]")],
+    [
+        ((), ""),
+        (("a",), "a"),
+        (("a", "b"), "a.b"),
+        (("a", 0), "a[0]"),
+        (("a", 1, "b", 2), "a[1].b[2]"),
+        ((0,), "[0]"),
+        (("", "a", ""), '"".a.""'),
+    ],
 )
 def test_a_place_is_written_as_a_path(place: Place, text: str) -> None:
     assert key_text(place) == text

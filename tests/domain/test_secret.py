@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from murmur.domain.secret import ControlToken, DoorToken, Secret, SpawnApproval
+from murmur.domain.secret import ControlToken, DoorToken, Secret, SpawnApproval, SpawnCredential
 
 VALUE = "mdt1.swordfish.mac"
-KINDS = [DoorToken, SpawnApproval, ControlToken]
+KINDS = [DoorToken, SpawnApproval, SpawnCredential, ControlToken]
 
 
 @pytest.mark.spec("I3")

@@ -392,6 +392,11 @@ def test_a_door_is_called_by_any_name_of_loopback(host: str) -> None:
         ("192.168.1.5:40123", "192.168.1.5:40123"),
         ("[2001:db8::1]:40123", "[2001:db8::1]:40123"),
         ("[2001:DB8::A]:40123", "[2001:db8::a]:40123"),
+        ("192.0.2.2:80", "192.0.2.2"),
+        ("192.0.2.2:80", "192.0.2.2:8080"),
+        ("[2001:db8::a]:80", "[2001:DB8:0::A]"),
+        ("[fe80::1%eth0]:80", "[fe80::1]"),
+        ("192.0.2.2:80", "localhost"),
     ],
 )
 def test_a_door_bound_elsewhere_is_called_by_the_address_it_is_bound_to(authority: str, host: str) -> None:
@@ -459,6 +464,13 @@ MALFORMED = [
 @pytest.mark.parametrize("host", MALFORMED)
 def test_a_host_that_only_begins_like_ours_is_refused(host: str) -> None:
     refusal(Session().answer("GET", CARD, host=host), 403, "forbidden_host")
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("authority", ["192.0.2.2:80", "localhost:80", "[fe80::1%eth0]:80"])
+@pytest.mark.parametrize("host", ["192.0.2.3", "192.0.2.3:80", "192.0.2.2.evil.example", "[2001:db8::a]", "[fe80::2]"])
+def test_a_host_that_is_another_address_than_the_bound_one_is_refused(authority: str, host: str) -> None:
+    refusal(Session(authority=authority).answer("GET", CARD, host=host), 403, "forbidden_host")
 
 
 @pytest.mark.spec("M1")
@@ -653,6 +665,22 @@ def test_control_pauses_resumes_and_drains() -> None:
 
 
 @pytest.mark.spec("M1")
+def test_draining_a_paused_session_lets_it_come_to_its_end() -> None:
+    session = Session("queue", controlled=True, queue_depth=2)
+    session.control({"op": "pause"}, CONTROL)
+    session.board.offer("tsk_1", "c", "x")
+    session.board.offer("tsk_2", "c", "x")
+    assert session.board.start_next() is None
+    session.control({"op": "drain"}, CONTROL)
+    assert session.board.start_next() is not None
+    assert strict(session.control({"op": "pause"}, CONTROL).body)["state"] == "draining"
+    session.board.finished(succeeded=True, result="", message=None)
+    assert session.board.start_next() is not None
+    session.board.finished(succeeded=True, result="", message=None)
+    assert session.board.is_over
+
+
+@pytest.mark.spec("M1")
 def test_only_status_changes_nothing() -> None:
     session = Session("queue", controlled=True)
     session.control({"op": "status"}, CONTROL)
@@ -836,3 +864,20 @@ def test_no_web_page_is_answered_whatever_host_it_names(target: str) -> None:
     response = door.answer(request)
     assert isinstance(response, DoorResponse)
     assert (response.status, json.loads(response.body)["error"]) == (403, "forbidden_origin")
+
+
+@pytest.mark.spec("M1")
+def test_a_call_that_may_not_wait_is_answered_at_once() -> None:
+    session = Session("queue")
+    message = {"messageId": "m", "role": "user", "parts": [{"text": "x"}]}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": message}}).encode()
+    answered = session.door.answer(DoorRequest("POST", "/", body, "localhost", crowd=48))
+    assert isinstance(answered, DoorResponse)
+    assert json.loads(answered.body)["error"]["code"] == -32000
+    assert session.board.waiting == 0
+    assert isinstance(session.door.answer(DoorRequest("POST", "/", body, "localhost")), AwaitTask)
+
+
+@pytest.mark.spec("M1")
+def test_an_answer_is_no_longer_than_its_text_in_utf_8() -> None:
+    assert "\u4e2d\u6587".encode() in Session(name="\u4e2d\u6587").answer("GET", CARD).body

@@ -455,6 +455,33 @@ TestAnyOrder.settings = settings(
 )
 
 
+def test_reasons_take_memory_as_results_do() -> None:
+    board = TaskBoard("queue", "sleep")
+    for number in range(12):
+        board.offer(f"tsk_{number}", "ctx_1", "x")
+        board.start_next()
+        board.finished(succeeded=False, result="y" * 512 * 1024, message="z" * 512 * 1024)
+    ended = [task for task in (board.find(f"tsk_{number}") for number in range(12)) if task is not None]
+    assert sum(len(task.result or "") + len(task.message or "") for task in ended) <= 8 * 1024 * 1024
+    assert ended[-1].result == "y" * 512 * 1024
+    assert {task.message for task in ended} == {"z" * 512 * 1024}
+
+
+def test_rejected_tasks_push_out_no_results() -> None:
+    board = TaskBoard("queue", "sleep", queue_depth=0)
+    for number in range(8):
+        board.offer(f"tsk_{number}", "ctx_1", "x")
+        board.start_next()
+        board.finished(succeeded=True, result="y" * (1024 * 1024 - 1), message=None)
+    board.offer("tsk_running", "ctx_1", "x")
+    board.start_next()
+    for number in range(10):
+        assert board.offer(f"tsk_rejected_{number}", "ctx_1", "x").state is TaskState.REJECTED
+    first = board.find("tsk_0")
+    assert first is not None
+    assert first.result == "y" * (1024 * 1024 - 1)
+
+
 def test_old_results_are_left_to_their_files_when_memory_holds_enough() -> None:
     board = TaskBoard("queue", "sleep")
     for number in range(12):

@@ -24,8 +24,8 @@ class Calls:
     def mint(self, prefix: IdPrefix) -> str:
         return f"{prefix}{next(self._numbers):032x}"
 
-    def call(self, method: str, params: dict[str, object]) -> Any:
-        return call_task_method(method, params, self.board, self.mint)
+    def call(self, method: str, params: dict[str, object], crowd: int | None = None) -> Any:
+        return call_task_method(method, params, self.board, self.mint, crowd)
 
     def send(self, *parts: object, blocking: object = False, **more: object) -> Any:
         message = {"messageId": "msg_1", "role": "user", "parts": list(parts or (TEXT,)), **more}
@@ -82,7 +82,9 @@ def test_a_task_sent_without_waiting_is_submitted_under_new_ids() -> None:
 
 
 @pytest.mark.spec("M1")
-@pytest.mark.parametrize("configuration", [{}, {"configuration": None}, {"configuration": {}}])
+@pytest.mark.parametrize(
+    "configuration", [{}, {"configuration": None}, {"configuration": {}}, {"configuration": {"blocking": None}}]
+)
 def test_a_call_waits_for_its_task_unless_it_says_otherwise(configuration: dict[str, object]) -> None:
     calls = Calls()
     message = {"messageId": "msg_1", "role": "user", "parts": [TEXT]}
@@ -250,7 +252,7 @@ def test_a_task_that_is_over_is_not_cancelable_and_stays_as_it_is(succeeded: boo
 
 @pytest.mark.spec("M1")
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/cancel"])
-@pytest.mark.parametrize("task_id", ["tsk_x", "", "\ud800", "x" * 100_000])
+@pytest.mark.parametrize("task_id", ["tsk_x", "", "x" * 256])
 def test_a_task_that_is_not_there_is_not_found(method: str, task_id: str) -> None:
     calls = Calls()
     calls.send()
@@ -267,6 +269,8 @@ def test_a_task_that_is_not_there_is_not_found(method: str, task_id: str) -> Non
         {"id": 5},
         {"id": None},
         {"id": ["swordfish"]},
+        {"id": "swordfish" * 29},
+        {"id": "swordfish\ud800"},
         {"Id": "swordfish"},
         {"message": "swordfish"},
         {"message": {"messageId": "m", "role": "swordfish", "parts": [TEXT]}},
@@ -283,6 +287,40 @@ def test_params_of_wrong_types_are_invalid_and_not_repeated(method: str, params:
     assert refused.message
     assert "swordfish" not in refused.message
     assert calls.board.waiting == 0
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("name", ["messageId", "contextId", "taskId"])
+def test_an_id_that_fills_memory_is_invalid_and_no_task(name: str) -> None:
+    calls = Calls()
+    message = {"messageId": "msg_1", "role": "user", "parts": [TEXT], name: "x" * 257}
+    refused = calls.refusal("message/send", {"message": message})
+    assert (refused.code, refused.message.partition(":")[0]) == (-32602, f"message.{name}")
+    assert calls.board.waiting == 0
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("configuration", [{}, {"configuration": {"blocking": True}}])
+def test_where_no_further_caller_may_wait_a_task_is_refused_and_not_taken_in(configuration: dict[str, object]) -> None:
+    calls = Calls()
+    message = {"messageId": "msg_1", "role": "user", "parts": [TEXT]}
+    with pytest.raises(RpcError, match=r"^48 callers wait .*`blocking: false`") as refused:
+        calls.call("message/send", {"message": message, **configuration}, crowd=48)
+    assert refused.value.code == -32000
+    assert calls.board.waiting == 0
+    sent = calls.call("message/send", {"message": message, "configuration": {"blocking": False}}, crowd=48)
+    assert sent["status"] == {"state": "submitted"}
+    assert calls.board.waiting == 1
+
+
+@pytest.mark.spec("M1")
+def test_where_no_further_caller_may_wait_a_task_is_cancelled_all_the_same() -> None:
+    calls = Calls()
+    task_id = calls.send()["id"]
+    calls.board.start_next()
+    assert calls.call("tasks/cancel", {"id": task_id}, crowd=48)["status"] == {"state": "working"}
+    calls.finish()
+    assert calls.call("tasks/cancel", {"id": task_id}, crowd=48)["status"]["state"] == "canceled"
 
 
 @pytest.mark.spec("M1")

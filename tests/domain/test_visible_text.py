@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from murmur.cli.table import width
-from murmur.domain.visible_text import visible
+from murmur.domain.visible_text import visible, visible_start
 
 SOH_TO_US = [chr(code) for code in range(0x20)]
 C1 = [chr(code) for code in range(0x7F, 0xA0)]
@@ -114,3 +114,12 @@ def test_the_width_of_what_was_made_visible_is_its_length(text: str) -> None:
 @pytest.mark.parametrize("text", ["é\x1b", "é\n", "é\x00\x07"])
 def test_the_width_of_raw_controls_is_still_a_number(text: str) -> None:
     assert width(text) >= 1
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("", ""), ("abc", "abc"), ("abcd", "abc […]"), ("a\x1bb", "a\\x1bb"), ("\n" * 9, "\\x0a" * 3 + " […]")],
+)
+def test_of_a_long_text_the_start_is_shown_and_that_there_is_more(text: str, shown: str) -> None:
+    assert visible_start(text, 3) == shown

@@ -55,7 +55,31 @@ def test_what_is_not_known_is_ignored_wherever_it_stands() -> None:
     )
     assert params.message.parts[0].text == "hello"
     assert params.configuration is not None
-    assert params.configuration.blocking is True
+    assert params.configuration.blocking is None
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("configuration", [None, {}, {"blocking": None}])
+def test_null_is_as_good_as_nothing(configuration: object) -> None:
+    params = SendParams.model_validate({**message(contextId=None, taskId=None), "configuration": configuration})
+    assert params.message.context_id is None
+    assert (params.configuration and params.configuration.blocking) is None
+
+
+@pytest.mark.spec("M1")
+def test_a_message_of_ten_thousand_parts_and_ids_of_256_characters_are_read() -> None:
+    name = "\u4e2d" * 256
+    params = SendParams.model_validate(message(parts=[TEXT_PART] * 10_000, messageId=name, contextId=name, taskId=name))
+    assert len(params.message.parts) == 10_000
+    assert params.message.context_id == name
+
+
+@pytest.mark.spec("M1")
+def test_reading_parts_ends_at_the_first_that_is_wrong() -> None:
+    # One error for each of half a million took half a gigabyte.
+    with pytest.raises(ValidationError) as refusal:
+        SendParams.model_validate(message(parts=[1] * 5000))
+    assert refusal.value.error_count() == 1
 
 
 @pytest.mark.spec("M1")
@@ -90,9 +114,10 @@ def test_what_is_not_known_is_ignored_wherever_it_stands() -> None:
         {**message(), "configuration": {"blocking": "false"}},
         {**message(), "configuration": {"blocking": 0}},
         {**message(), "configuration": {"blocking": 1}},
-        {**message(), "configuration": {"blocking": None}},
+        message(parts=[TEXT_PART] * 10_001),
+        *(message(**{name: "x" * 257}) for name in ("messageId", "contextId", "taskId")),
     ],
-    ids=range(29),
+    ids=range(32),
 )
 def test_a_message_of_wrong_types_is_not_read(params: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
@@ -105,6 +130,8 @@ def test_a_task_is_named_by_a_text(id_: object) -> None:
     with pytest.raises(ValidationError):
         TaskParams.model_validate({"id": id_})
     assert TaskParams.model_validate({"id": "tsk_1"}).id == "tsk_1"
+    with pytest.raises(ValidationError):
+        TaskParams.model_validate({"id": "x" * 257})
 
 
 @pytest.mark.spec("M1")

@@ -1,0 +1,305 @@
+"""How is one child capsule launched? (C2-C5, X1-X6).
+
+The order is: lifeline, work folder, argv and environment, start, approval, stderr, readiness, watcher. A failure on the
+way ends and reaps what was started and closes what was opened.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import assert_never
+
+from murmur.adapters.beneath import NotReached, open_beneath, open_directory
+from murmur.adapters.child_process import ChildProcess
+from murmur.adapters.child_streams import (
+    DRAIN_TIMEOUT,
+    ChildAnswer,
+    ChildErrors,
+    ChildExited,
+    GivenUp,
+    LineSeen,
+    LineTooLong,
+    OutputEnded,
+    Seen,
+)
+from murmur.adapters.child_watcher import ChildWatcher, Told
+from murmur.adapters.child_workdir import ChildWorkdir, make_child_workdir
+from murmur.adapters.completions import CompletionStore, Warn
+from murmur.adapters.delegations import Delegations
+from murmur.adapters.exit_status import UNKNOWN_STATUS
+from murmur.adapters.exits import exit_descriptor
+from murmur.adapters.identifiers import mint
+from murmur.adapters.lifelines import LIFELINE_VARIABLE, Lifeline
+from murmur.adapters.murmur_home import murmur_home
+from murmur.adapters.reactor import Reactor, shared_reactor
+from murmur.adapters.reasons import reason_of
+from murmur.adapters.relay import outlets
+from murmur.adapters.spawning import Cleared, ProcessLaunch, StartedProcess, raise_limit, start_process
+from murmur.adapters.staging import write_staged
+from murmur.domain.errors import ChildNotLaunched
+from murmur.domain.launch.argv import child_argv
+from murmur.domain.launch.environment import child_environment
+from murmur.domain.launch.handle import handle_for
+from murmur.domain.launch.readiness import Readiness, ReadinessRefused, parse_readiness
+from murmur.domain.launch.request import ChildLaunchRequest
+from murmur.domain.launch.watcher import WatchedChild, is_watched
+from murmur.domain.ports import Doors
+
+BINARY_VARIABLE = "MURMUR_MUR_BINARY"
+READY_TIMEOUT = 180.0
+"""Seconds from the start to the readiness line (X5)."""
+
+
+class ChildLaunch:
+    """One launch, step by step. What it opens is closed with the stack it is given."""
+
+    workdir: ChildWorkdir
+    argv: Sequence[str]
+    environment: Sequence[tuple[str, str]]
+    process: ChildProcess
+    records: int
+
+    def __init__(self, request: ChildLaunchRequest, warn: Warn, doors: Doors) -> None:
+        self._request = request
+        self._warn = warn
+        self._doors = doors
+        self._parent_environment: Mapping[str, str] = dict(os.environ)
+        self._seen: SimpleQueue[Seen] = SimpleQueue()
+        self.handle = None if request.spawner is None else handle_for(request.spawner, mint("dlg_"))
+        self.errors = ChildErrors()
+        self.watcher: ChildWatcher | None = None
+
+    def prepare(self, opened: ExitStack, script_task: str | None) -> None:
+        """Make everything that a child needs; raise `ChildNotLaunched` or `RegistryUnusable` with nothing started."""
+        request = self._request
+        self._records_root = murmur_home(self._parent_environment) / "records"
+        self.reactor = _reactor()
+        try:
+            self._lifeline = Lifeline()
+        except OSError as error:
+            raise ChildNotLaunched(
+                f"the child capsule's spawner lifeline could not be created: {reason_of(error)}"
+            ) from error
+        opened.callback(self._lifeline.close)
+        parent = Path(request.parent_records_dir)
+        try:
+            descriptor = open_directory(parent)
+        except NotReached as error:
+            raise ChildNotLaunched(f"the parent's records directory cannot be opened: {error}") from error
+        opened.callback(os.close, descriptor)
+        self._delegations = Delegations(descriptor, parent)
+        self.workdir = make_child_workdir(opened, descriptor, parent, request.capsule_name)
+        if script_task is not None:
+            self._put_task(script_task)
+        self.argv = child_argv(
+            mur_binary(self._parent_environment), request, str(self.workdir.path), self.workdir.identity
+        )
+        lifeline = (LIFELINE_VARIABLE, str(self._lifeline.read_end))
+        self.environment = child_environment(self._parent_environment, request, self.handle, lifeline)
+
+    def start(self, opened: ExitStack, stderr_prefix: str, grace: float, seen: "SimpleQueue[Seen]") -> None:
+        """Start the child and hand it its approval; raise `ChildNotLaunched`."""
+        self._seen = seen
+        self._answer = ChildAnswer(seen)
+        self.errors = ChildErrors(stderr_prefix.encode())
+        if is_watched(self.handle):
+            assert self.handle is not None
+            self._put_marker(opened, self.handle.delegation_id)
+        self._spawned_at = time.monotonic()
+        try:
+            started = start_process(
+                ProcessLaunch(
+                    argv=self.argv,
+                    environment=Cleared(self.environment),
+                    cwd=self.workdir.path,
+                    stdin_line=self._request.grant,
+                    # A signal to our group, such as a terminal's ^C, must not reach it beside the one that we send:
+                    # the second of two cuts a wind-down short.
+                    own_process_group=True,
+                    lifeline=self._lifeline,
+                )
+            )
+        except (OSError, ValueError) as error:
+            why = reason_of(error) if isinstance(error, OSError) else "a null character in its command line"
+            raise ChildNotLaunched(f"failed to start the child capsule process '{self.argv[0]}': {why}") from None
+        self.process = ChildProcess(
+            started.process, self._lifeline, self.reactor, grace, before_ending=self._no_longer_outstanding
+        )
+        opened.callback(self._stop_reading)
+        opened.callback(self.process.shutdown)
+        self.reactor.call(lambda: self._read_from(started))
+        try:
+            self.process.watch()
+        except RuntimeError:
+            raise ChildNotLaunched("the child capsule cannot be watched: no thread can be started") from None
+        self.process.when_exited(lambda: self._seen.put(ChildExited()))
+        if started.stdin_refused is not None:
+            raise self._not_handed_over(started.stdin_refused)
+
+    def read_readiness(self, opened: ExitStack, timeout: float) -> Readiness:
+        """Wait for the readiness line and open the records directory it names; raise `ChildNotLaunched`."""
+        line = self._first_line(self._spawned_at + timeout, timeout)
+        root = self._records_root
+        try:
+            readiness = parse_readiness(line, root)
+        except ReadinessRefused as error:
+            raise ChildNotLaunched(str(error)) from None
+        path = Path(readiness.records_dir)
+        try:
+            top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            opened.callback(os.close, top)
+            self.records = open_beneath(top, path.relative_to(root).parts, path)
+        except (NotReached, OSError) as error:
+            why = reason_of(error) if isinstance(error, OSError) else str(error)
+            raise ChildNotLaunched(f"the child capsule's records directory could not be opened: {why}") from error
+        opened.callback(os.close, self.records)
+        self._readiness = readiness
+        return readiness
+
+    def watch(self) -> None:
+        """Have the end of the child told, if anybody wants to be."""
+        handle, request = self.handle, self._request
+        if handle is None or not is_watched(handle):
+            return
+        child = WatchedChild(
+            handle.delegation_id,
+            request.capsule_name,
+            request.capsule_version,
+            self._readiness.session_id,
+            str(self.workdir.path),
+        )
+        told = Told(
+            handle,
+            child,
+            self._spawned_at,
+            CompletionStore(self.records),
+            self._delegations,
+            self._doors,
+            self._warn,
+        )
+        self.watcher = ChildWatcher(told, self.process, self.errors, request.completion_deadline)
+        self.watcher.start(self.reactor)
+
+    def _read_from(self, started: StartedProcess) -> None:
+        stdout, stderr = started.process.stdout, started.process.stderr
+        assert stdout is not None
+        to_stdout, to_stderr = outlets(self.reactor)
+        self._answer.read_from(self.reactor, stdout, to_stdout)
+        self.errors.read_from(self.reactor, stderr, to_stderr)
+
+    def _stop_reading(self) -> None:
+        """Take the last of what the child said, and close its pipes. It is gone by now, and that has been seen to."""
+        stopped = threading.Event()
+
+        def stop() -> None:
+            self._answer.give_up()
+            self.errors.give_up()
+            stopped.set()
+
+        self.reactor.call(stop)
+        stopped.wait(DRAIN_TIMEOUT)
+
+    def _first_line(self, deadline: float, timeout: float) -> bytes:
+        has_exited = False
+        while True:
+            try:
+                seen = self._seen.get(timeout=max(0.0, deadline - time.monotonic()))
+            except Empty:
+                if has_exited:
+                    raise self._exited() from None
+                raise ChildNotLaunched(f"{self._child} did not report a launch line within {timeout:g}s") from None
+            match seen:
+                case LineSeen(line):
+                    return line
+                case LineTooLong():
+                    raise ChildNotLaunched(
+                        "the child capsule's first --json line did not parse: it is longer than 1 MiB"
+                    )
+                case OutputEnded():
+                    if self.process.wait(DRAIN_TIMEOUT):
+                        raise self._exited()
+                    raise ChildNotLaunched(f"{self._child} closed its output without reporting a launch line")
+                case ChildExited():
+                    # Its line may still be on the way; a process it left behind may hold the pipe for ever.
+                    has_exited, deadline = True, min(deadline, time.monotonic() + DRAIN_TIMEOUT)
+                case GivenUp():
+                    raise ChildNotLaunched(f"{self._child} was given up before it reported itself")
+                case _:
+                    assert_never(seen)
+
+    @property
+    def _child(self) -> str:
+        return f"the child capsule '{self.workdir.path}'"
+
+    def _exited(self) -> ChildNotLaunched:
+        return self._ended("exited without reporting a launch line")
+
+    def _not_handed_over(self, why: str) -> ChildNotLaunched:
+        if self.process.wait(DRAIN_TIMEOUT):
+            return self._ended("exited before its launch grant could be handed over")
+        return ChildNotLaunched(f"failed to hand the child its launch grant: {why}")
+
+    def _ended(self, how: str) -> ChildNotLaunched:
+        status = self.process.status or UNKNOWN_STATUS
+        tail = "\n".join(self.errors.lines_at_end(DRAIN_TIMEOUT))
+        return ChildNotLaunched(f"{self._child} {how} ({status}): {tail}")
+
+    def _put_task(self, text: str) -> None:
+        try:
+            write_staged(self.workdir.descriptor, "task.md", text.encode("utf-8", "replace"))
+        except OSError as error:
+            raise ChildNotLaunched(
+                f"the task could not be written to {self.workdir.path / 'task.md'}: {reason_of(error)}"
+            ) from error
+
+    def _put_marker(self, opened: ExitStack, delegation_id: str) -> None:
+        try:
+            self._delegations.put(delegation_id)
+        except (NotReached, OSError) as error:
+            why = reason_of(error) if isinstance(error, OSError) else str(error)
+            raise ChildNotLaunched(f"the delegation could not be entered in the parent's records: {why}") from error
+        opened.callback(self._delegations.take, delegation_id)
+
+    def _no_longer_outstanding(self) -> None:
+        if self.handle is not None:
+            self._delegations.take(self.handle.delegation_id)
+
+
+def mur_binary(environment: Mapping[str, str]) -> str:
+    """Return the program that children are started from (C4); raise `ChildNotLaunched`."""
+    named = environment.get(BINARY_VARIABLE)
+    if named:
+        # A relative path is meant from here, and not from the folder that the child works in.
+        return str(Path(named).absolute()) if "/" in named else named
+    installed = Path(sys.executable).with_name("mur")
+    if not installed.exists():
+        raise ChildNotLaunched(
+            f"cannot locate the mur binary to launch a child capsule with: {installed} does not exist",
+            hint=f"name it with {BINARY_VARIABLE}",
+        )
+    return str(installed)
+
+
+def _reactor() -> Reactor:
+    """Return the reactor, where a child's exit can be told from another process's (E5)."""
+    raise_limit()
+    probe = exit_descriptor(os.getpid())
+    if probe is not None:
+        os.close(probe)
+    elif signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        raise ChildNotLaunched(
+            "no child can be launched while SIGCHLD is ignored and this kernel has no pidfds: its number could become"
+            " another process's unseen",
+            hint="reset SIGCHLD to its default in the launching program",
+        )
+    try:
+        return shared_reactor()
+    except (OSError, RuntimeError) as error:
+        why = reason_of(error) if isinstance(error, OSError) else "no thread can be started"
+        raise ChildNotLaunched(f"the children of this process cannot be watched: {why}") from error

@@ -1,0 +1,45 @@
+"""What does a referee say to a launch, to a child, and to an end? Asked over HTTP, waiting for the answer.
+
+Every function raises `SpawnRefused`, in the referee's own words or for the transport's reason, and `OutOfDescriptors`.
+"""
+
+from murmur.adapters.doors import HttpDoors
+from murmur.domain.door import DoorAsk, DoorReading
+from murmur.domain.referee import Outcome
+from murmur.domain.roost_asks import (
+    REFEREE_LIMITS,
+    RegisteredChild,
+    SpawnApproved,
+    deregister_ask,
+    read_approval,
+    read_deregistration,
+    read_registration,
+    register_ask,
+    spawn_ask,
+)
+from murmur.domain.secret import SpawnApproval, SpawnCredential
+
+_DOORS = HttpDoors(REFEREE_LIMITS)
+
+
+def spawn(url: str, credential: SpawnCredential | None, name: str, version: str) -> SpawnApproved:
+    """Have the launch of a capsule approved. Without a credential, the referee decides by itself."""
+    ask = spawn_ask(url, credential, name, version)
+    return read_approval(ask, _reading(ask))
+
+
+def register(url: str, approval: SpawnApproval, session_id: str, name: str, version: str) -> RegisteredChild:
+    """Register as the child that an approval was given for."""
+    ask = register_ask(url, approval, session_id, name, version)
+    return read_registration(ask, _reading(ask))
+
+
+def deregister(url: str, credential: SpawnCredential, outcome: Outcome) -> None:
+    """Tell of a session's end."""
+    ask = deregister_ask(url, credential, outcome)
+    read_deregistration(ask, _reading(ask))
+
+
+def _reading(ask: DoorAsk) -> DoorReading:
+    (reading,) = _DOORS.probe([ask])
+    return reading

@@ -1,0 +1,33 @@
+"""Which referee approves what this process launches? The one of the environment, else one of our own."""
+
+import secrets
+from collections.abc import Mapping
+
+from murmur.adapters.delegating_file import Delegating
+from murmur.adapters.identifiers import fresh_hex
+from murmur.adapters.referee_server import RefereeServer
+from murmur.adapters.serving import ServingThread
+from murmur.cli.from_store import ROOST_VARIABLE
+from murmur.cli.stores import stored_capsule
+from murmur.domain.door_tokens import TokenKey
+from murmur.domain.referee import Referee
+from murmur.domain.secret import SpawnCredential
+
+
+def embedded_referee(
+    delegating: Delegating, serving: ServingThread, environment: Mapping[str, str]
+) -> tuple[str, SpawnCredential | None]:
+    """Return the referee's url, and our credential for it where we have one.
+
+    One of our own lets the delegating session launch what its manifest names, for as long as this process lives.
+    """
+    roost = environment.get(ROOST_VARIABLE)
+    if roost:
+        return roost, None
+    referee = Referee(TokenKey(secrets.token_hex(32)), fresh_hex)
+    allow = None if delegating.spawn_allow is None else frozenset(delegating.spawn_allow)
+    credential = referee.enrol_root(delegating.session_id, allow, delegating.depth_remaining)
+    server = RefereeServer(referee, stored_capsule)
+    url = serving.do(server.serve)
+    serving.closes(server.close)
+    return url, credential
