@@ -6,14 +6,13 @@ way ends and reaps what was started and closes what was opened.
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from murmur.adapters.beneath import NotReached, open_beneath, open_directory
 from murmur.adapters.child_process import ChildProcess
@@ -40,7 +39,7 @@ from murmur.adapters.murmur_home import murmur_home
 from murmur.adapters.reactor import Reactor, shared_reactor
 from murmur.adapters.reasons import reason_of
 from murmur.adapters.relay import outlets
-from murmur.adapters.spawning import Cleared, ProcessLaunch, StartedProcess, raise_limit, start_process
+from murmur.adapters.spawning import Cleared, ProcessLaunch, StartedProcess, mur_binary, raise_limit, start_process
 from murmur.adapters.staging import write_staged
 from murmur.domain.errors import ChildNotLaunched
 from murmur.domain.launch.argv import child_argv
@@ -51,9 +50,15 @@ from murmur.domain.launch.request import ChildLaunchRequest
 from murmur.domain.launch.watcher import WatchedChild, is_watched
 from murmur.domain.ports import Doors
 
-BINARY_VARIABLE = "MURMUR_MUR_BINARY"
 READY_TIMEOUT = 180.0
 """Seconds from the start to the readiness line (X5)."""
+
+
+class Prefixes(NamedTuple):
+    """What stands before each line of a child that goes on to our stderr; `None` leaves its stdout to ours."""
+
+    stdout: str | None
+    stderr: str
 
 
 class ChildLaunch:
@@ -74,12 +79,14 @@ class ChildLaunch:
         self.handle = None if request.spawner is None else handle_for(request.spawner, mint("dlg_"))
         self.errors = ChildErrors()
         self.watcher: ChildWatcher | None = None
+        self._until_ready = ExitStack()
 
     def prepare(self, opened: ExitStack, script_task: str | None) -> None:
         """Make everything that a child needs; raise `ChildNotLaunched` or `RegistryUnusable` with nothing started."""
         request = self._request
         self._records_root = murmur_home(self._parent_environment) / "records"
         self.reactor = _reactor()
+        opened.enter_context(self._until_ready)
         try:
             self._lifeline = Lifeline()
         except OSError as error:
@@ -94,7 +101,8 @@ class ChildLaunch:
             raise ChildNotLaunched(f"the parent's records directory cannot be opened: {error}") from error
         opened.callback(os.close, descriptor)
         self._delegations = Delegations(descriptor, parent)
-        self.workdir = make_child_workdir(opened, descriptor, parent, request.capsule_name)
+        # Held until the child has looked at it: its number cannot become another folder's meanwhile.
+        self.workdir = make_child_workdir(self._until_ready, descriptor, parent, request.capsule_name)
         if script_task is not None:
             self._put_task(script_task)
         self.argv = child_argv(
@@ -103,11 +111,12 @@ class ChildLaunch:
         lifeline = (LIFELINE_VARIABLE, str(self._lifeline.read_end))
         self.environment = child_environment(self._parent_environment, request, self.handle, lifeline)
 
-    def start(self, opened: ExitStack, stderr_prefix: str, grace: float, seen: "SimpleQueue[Seen]") -> None:
+    def start(self, opened: ExitStack, prefixes: Prefixes, grace: float, seen: "SimpleQueue[Seen]") -> None:
         """Start the child and hand it its approval; raise `ChildNotLaunched`."""
         self._seen = seen
-        self._answer = ChildAnswer(seen)
-        self.errors = ChildErrors(stderr_prefix.encode())
+        self._to_stdout = prefixes.stdout is None
+        self._answer = ChildAnswer(seen, None if prefixes.stdout is None else prefixes.stdout.encode())
+        self.errors = ChildErrors(prefixes.stderr.encode())
         if is_watched(self.handle):
             assert self.handle is not None
             self._put_marker(opened, self.handle.delegation_id)
@@ -153,13 +162,16 @@ class ChildLaunch:
         path = Path(readiness.records_dir)
         try:
             top = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            opened.callback(os.close, top)
-            self.records = open_beneath(top, path.relative_to(root).parts, path)
+            try:
+                self.records = open_beneath(top, path.relative_to(root).parts, path)
+            finally:
+                os.close(top)
         except (NotReached, OSError) as error:
             why = reason_of(error) if isinstance(error, OSError) else str(error)
             raise ChildNotLaunched(f"the child capsule's records directory could not be opened: {why}") from error
         opened.callback(os.close, self.records)
         self._readiness = readiness
+        self._until_ready.close()
         return readiness
 
     def watch(self) -> None:
@@ -190,7 +202,7 @@ class ChildLaunch:
         stdout, stderr = started.process.stdout, started.process.stderr
         assert stdout is not None
         to_stdout, to_stderr = outlets(self.reactor)
-        self._answer.read_from(self.reactor, stdout, to_stdout)
+        self._answer.read_from(self.reactor, stdout, to_stdout if self._to_stdout else to_stderr)
         self.errors.read_from(self.reactor, stderr, to_stderr)
 
     def _stop_reading(self) -> None:
@@ -252,7 +264,7 @@ class ChildLaunch:
 
     def _put_task(self, text: str) -> None:
         try:
-            write_staged(self.workdir.descriptor, "task.md", text.encode("utf-8", "replace"))
+            write_staged(self.workdir.descriptor, "task.md", text.encode("utf-8", "replace"), durable=False)
         except OSError as error:
             raise ChildNotLaunched(
                 f"the task could not be written to {self.workdir.path / 'task.md'}: {reason_of(error)}"
@@ -269,21 +281,6 @@ class ChildLaunch:
     def _no_longer_outstanding(self) -> None:
         if self.handle is not None:
             self._delegations.take(self.handle.delegation_id)
-
-
-def mur_binary(environment: Mapping[str, str]) -> str:
-    """Return the program that children are started from (C4); raise `ChildNotLaunched`."""
-    named = environment.get(BINARY_VARIABLE)
-    if named:
-        # A relative path is meant from here, and not from the folder that the child works in.
-        return str(Path(named).absolute()) if "/" in named else named
-    installed = Path(sys.executable).with_name("mur")
-    if not installed.exists():
-        raise ChildNotLaunched(
-            f"cannot locate the mur binary to launch a child capsule with: {installed} does not exist",
-            hint=f"name it with {BINARY_VARIABLE}",
-        )
-    return str(installed)
 
 
 def _reactor() -> Reactor:

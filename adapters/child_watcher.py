@@ -10,7 +10,7 @@ from typing import assert_never
 from murmur.adapters.beneath import NotReached
 from murmur.adapters.child_process import ChildProcess
 from murmur.adapters.child_streams import ChildErrors
-from murmur.adapters.completions import CompletionStore, Warn, record_terminated, report
+from murmur.adapters.completions import CompletionStore, Warn, record, report
 from murmur.adapters.delegations import Delegations
 from murmur.adapters.reactor import Reactor
 from murmur.adapters.reasons import reason_of
@@ -124,7 +124,7 @@ class ChildWatcher:
                 assert recorded is not None
                 self._report(recorded)
             case RecordTerminated():
-                record_terminated(terminated_outcome(told.child, milliseconds), told.store, told.warn)
+                record(terminated_outcome(told.child, milliseconds), told.store, told.warn)
             case PostTerminated():
                 assert self._bound is not None
                 self._stand_again()

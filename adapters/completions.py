@@ -95,6 +95,13 @@ def report(
     """
     outcome = outcome.replaced(delivered=False)
     _write(store, outcome, handle.delegation_id, warn)
+    return deliver(handle, outcome, store, doors, warn)
+
+
+def deliver(
+    handle: SpawnerHandle, outcome: DelegationOutcome, store: CompletionStore, doors: Doors, warn: Warn
+) -> DelegationOutcome:
+    """Post a completion that is recorded as undelivered, and record it with the result: the rest of `report`."""
     if handle.url is None:
         return outcome
     outcome = post_completion(handle, outcome, doors)
@@ -104,8 +111,8 @@ def report(
     return outcome
 
 
-def record_terminated(outcome: DelegationOutcome, store: CompletionStore, warn: Warn) -> None:
-    """Record that the parent ended the delegation, over whatever the child wrote; post nothing (W2)."""
+def record(outcome: DelegationOutcome, store: CompletionStore, warn: Warn) -> None:
+    """Record an outcome over whatever is there, such as that the parent ended the delegation; post nothing (W2)."""
     _write(store, outcome, outcome.delegation_id, warn)
 
 

@@ -272,7 +272,16 @@ class _Connection(asyncio.Protocol):
         self._ahead = len(self._http.trailing_data[0])
         self._connections.waiting.add(self)
         self.answering = asyncio.create_task(self._answer_later(response))
+        self.answering.add_done_callback(self._answered)
         return False
+
+    def _answered(self, answering: "asyncio.Task[None]") -> None:
+        """Hang up on a caller whose answer could not be made: it would wait for ever."""
+        if not answering.cancelled() and (failure := answering.exception()) is not None:
+            self._connections.waiting.discard(self)
+            self.drop()
+            told = {"message": "an answer could not be made", "exception": failure, "protocol": self}
+            asyncio.get_running_loop().call_exception_handler(told)
 
     async def _answer_later(self, awaited: Awaitable[DoorResponse]) -> None:
         response = await awaited

@@ -153,7 +153,8 @@ class CommandWork:
         """Wait for the command and its group."""
         returncode = await self._command.wait()
         status = self._command.machine.exit_status(returncode)
-        return SessionEnd(status, self._explain(returncode) if status == FAILED else None)
+        reason = self._explain(returncode) if status == FAILED else None
+        return SessionEnd(status, reason, cut_short=status != FAILED and returncode != 0)
 
     def close(self) -> None:
         """End whatever is left at once."""

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from murmur.adapters.child_launch import READY_TIMEOUT, ChildLaunch
+from murmur.adapters.child_launch import READY_TIMEOUT, ChildLaunch, Prefixes
 from murmur.adapters.child_streams import DRAIN_TIMEOUT, GivenUp, Seen
 from murmur.adapters.completions import Warn
 from murmur.adapters.doors import HttpDoors
@@ -169,6 +169,7 @@ def launch_child_capsule(  # noqa: PLR0913 - what is launched, and how it is tol
     doors: Doors | None = None,
     script_task: str | None = None,
     stderr_prefix: str = "",
+    stdout_prefix: str | None = None,
     ready_timeout: float = READY_TIMEOUT,
     grace: float = GRACE,
     given_up: LaunchGivenUp | None = None,
@@ -177,13 +178,15 @@ def launch_child_capsule(  # noqa: PLR0913 - what is launched, and how it is tol
 
     `script_task` is put into the work folder as `task.md` before the start: a script has no door to be sent it.
     `doors` carry a completion, `warn` is told what went wrong without being an error.
+    The child's stderr goes on to ours behind `stderr_prefix`. So does its stdout behind `stdout_prefix`, if there is
+    one; else it goes on to our stdout as it is.
     `grace` is how many seconds the child gets between SIGTERM and SIGKILL.
     Raises `ChildNotLaunched` with nothing left of the child, `RegistryUnusable` when HOME does not say where to look.
     """
     launch = ChildLaunch(request, warn, doors or HttpDoors(POST_LIMITS))
     with ExitStack() as opened:
         launch.prepare(opened, script_task)
-        launch.start(opened, stderr_prefix, grace, (given_up or LaunchGivenUp()).seen)
+        launch.start(opened, Prefixes(stdout_prefix, stderr_prefix), grace, (given_up or LaunchGivenUp()).seen)
         readiness = launch.read_readiness(opened, ready_timeout)
         launch.watch()
         return LaunchedChild(launch, readiness, opened.pop_all())

@@ -89,9 +89,13 @@ class RefereeServer:
                 done.set_result(looked)
 
         def work() -> None:
-            looked = _look(self._find, reference)
-            with suppress(RuntimeError):  # The loop is closed: nobody waits.
-                loop.call_soon_threadsafe(finish, looked)
+            looked: Looked = StoreUnusable("the referee failed to look into its store")
+            try:
+                looked = _look(self._find, reference)
+            finally:
+                # Whatever happened: somebody waits for the answer.
+                with suppress(RuntimeError):  # The loop is closed: nobody does.
+                    loop.call_soon_threadsafe(finish, looked)
 
         await self._turns.acquire()
         try:
@@ -103,7 +107,7 @@ class RefereeServer:
 
 
 def _look(find: Find, reference: CapsuleReference) -> Looked:
-    """Find a capsule and what it may launch itself. Never raises: somebody waits for the answer."""
+    """Find a capsule and what it may launch itself."""
     try:
         # Here, since most sessions referee nothing: YAML and pydantic are a good part of a start.
         from murmur.adapters.manifest_file import parse_manifest  # noqa: PLC0415
@@ -115,6 +119,4 @@ def _look(find: Find, reference: CapsuleReference) -> Looked:
         return NotInStore(refused.message)
     except MurmurError as refused:
         return StoreUnusable(refused.message)
-    except Exception as failed:  # noqa: BLE001 - see above; by its kind alone, since its text may quote anything
-        return StoreUnusable(f"the referee failed to look into its store: {type(failed).__name__}")
     return InStore(str(capsule.folder), capsule.digest, frozenset(manifest.capabilities.spawn.allow))

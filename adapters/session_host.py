@@ -28,6 +28,8 @@ class SessionEnd(Value):
 
     exit_status: int
     reason: str | None = None
+    cut_short: bool = False
+    """Whether its command was ended before it had, by who asked the session to end: no failure, and not done."""
 
 
 class Work(Protocol):
@@ -81,7 +83,7 @@ class HostedSession(Value):
     """Called with an event and its detail, for the host's own log."""
     deadline: float | None = None
     """Seconds after which the session ends as if it had been asked to."""
-    conclude: Callable[[SessionEnd], None] = lambda _: None
+    conclude: Callable[[SessionEnd], None] | None = None
     """Called with the end while the session is still recorded."""
     report: Callable[[SessionEnd, bool], None] | None = None
     """Called after that with the end, and whether it was asked for, in a thread of its own: it may take long.
@@ -188,7 +190,8 @@ class _Host:
             await server.flush()
             if door is None:
                 hosted.announce()
-            hosted.conclude(end)
+            if hosted.conclude is not None:
+                hosted.conclude(end)
             if hosted.report is not None:
                 await self._report(partial(hosted.report, end, self._asked), loop)
         return end

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 from murmur.adapters.lifelines import Lifeline
 from murmur.adapters.reasons import reason_of
+from murmur.domain.errors import ChildNotLaunched
 from murmur.domain.secret import Secret
 from murmur.domain.value import Value
 
@@ -141,6 +142,24 @@ def _hand_over(process: "subprocess.Popen[bytes]", line: Secret) -> str | None:
         except OSError as error:
             return reason_of(error)
     return None
+
+
+BINARY_VARIABLE = "MURMUR_MUR_BINARY"
+
+
+def mur_binary(environment: Mapping[str, str]) -> str:
+    """Return the program that children are started from (C4); raise `ChildNotLaunched`."""
+    named = environment.get(BINARY_VARIABLE)
+    if named:
+        # A relative path is meant from here, and not from the folder that the child works in.
+        return str(Path(named).absolute()) if "/" in named else named
+    installed = Path(sys.executable).with_name("mur")
+    if not installed.exists():
+        raise ChildNotLaunched(
+            f"cannot locate the mur binary to launch a child capsule with: {installed} does not exist",
+            hint=f"name it with {BINARY_VARIABLE}",
+        )
+    return str(installed)
 
 
 _given: tuple[int, int] | None = None

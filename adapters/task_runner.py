@@ -86,6 +86,8 @@ class TaskRunner:
             self._board.cancel_all()
             if self._board.running is not None:
                 self._end = _canceled(self._board.running)
+            elif not self._board.has_run:
+                self._end = SessionEnd(0, cut_short=True)
             self.attend()
         elif self._current is not None:
             self._end = SessionEnd(FORCED)

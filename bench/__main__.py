@@ -1,4 +1,4 @@
-"""Measure the commands and say whether each budget held: `python -m bench [--quick]`.
+"""Measure the commands and say whether each budget held: `python -m bench [--quick] [--only SECTION]`.
 
 Start-up is told as a ratio to `-c pass` of the interpreter that runs `mur`, since milliseconds are the machine's.
 Exit status 1 names the budgets that were missed.
@@ -8,11 +8,14 @@ import argparse
 import signal
 import statistics
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
-from bench.door import KINDS, card_rates, idle, largest_imports, readiness
+from bench.children import many_children, outcome_delays
+from bench.delegation import PHASES, imports_of_both, lifeline_cut, whole_delegation
+from bench.door import KINDS, card_rates, idle, largest_imports_of, readiness
 from bench.door_process import ANSWERS, DRIPS, SILENT
 from bench.layers import measure_layers
 from bench.machines import BenchError, RealSessions, answering, machine, temporary_home
@@ -22,6 +25,10 @@ _SLACK = 0.3
 """Seconds granted to a listing beyond what its slowest door is waited for."""
 _MICROSECONDS, _TIMES_FASTER = 15.0, 3.0
 _OF_A_BARE_DOOR, _TO_READINESS, _MEGABYTES = 0.7, 30.0, 35.0
+_WHOLE_DELEGATION = 55.0
+_OUTCOME, _LIFELINE = 50.0, 100.0
+"""Milliseconds."""
+_CPU, _OBEYING, _STUBBORN = 0.005, 2.0, 6.0
 
 
 class _Effort(NamedTuple):
@@ -33,25 +40,32 @@ class _Effort(NamedTuple):
     rates: int
     idle: float
     """Seconds."""
+    deaths: int
+    children: int
+    """Of one launcher; and a tenth of it of two other kinds."""
+    at_rest: float
+    """Seconds that those are left alone."""
 
 
-_FULL, _QUICK = _Effort(21, 3, 41, 9, 60.0), _Effort(5, 1, 11, 3, 10.0)
+_FULL = _Effort(21, 3, 41, 9, idle=60.0, deaths=11, children=200, at_rest=30.0)
+_QUICK = _Effort(5, 1, 11, 3, idle=10.0, deaths=3, children=40, at_rest=5.0)
 
 
 def main() -> int:
     """Measure everything; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions: a first impression, not a verdict")
-    effort = _QUICK if parser.parse_args().quick else _FULL
+    parser.add_argument("--only", choices=list(_SECTIONS), help="leave out the others")
+    arguments = parser.parse_args()
+    effort = _QUICK if arguments.quick else _FULL
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     report = Report()
     compile_caches()
     try:
-        _startup(report, effort.ratios)
-        _hung_doors(report, effort.waits)
-        _layers(report, effort.layers)
-        _door(report, effort)
+        for name, section in _SECTIONS.items():
+            if arguments.only in (None, name):
+                section(report, effort)
     except BenchError as error:
         print(f"\nbench: {error}", file=sys.stderr)
         return 2
@@ -69,7 +83,8 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _startup(report: Report, repetitions: int) -> None:
+def _startup(report: Report, effort: _Effort) -> None:
+    repetitions = effort.ratios
     report.heading(f"Ratios to an empty interpreter, {repetitions} runs each")
 
     def tell(name: str, budget: float | None, command: Command) -> None:
@@ -102,7 +117,8 @@ def _in_order(figure: tuple[float, str], budget: float | None) -> tuple[float, f
     return ratio, budget, detail
 
 
-def _hung_doors(report: Report, repetitions: int) -> None:
+def _hung_doors(report: Report, effort: _Effort) -> None:
+    repetitions = effort.waits
     report.heading(f"Listing 200 sessions, 20 of them hung, {repetitions} run{'s' if repetitions > 1 else ''} each")
     for name, manner, wait in (("20 silent doors", SILENT, 5.0), ("20 dripping doors", DRIPS, 7.0)):
         with ExitStack() as opened:
@@ -112,7 +128,8 @@ def _hung_doors(report: Report, repetitions: int) -> None:
             report.figure(name, f"{seconds:.2f} s", f"<= {wait + _SLACK:g} s", held=seconds <= wait + _SLACK)
 
 
-def _layers(report: Report, repetitions: int) -> None:
+def _layers(report: Report, effort: _Effort) -> None:
+    repetitions = effort.layers
     report.heading(f"Layers 1 and 2 of one record, race-free, {repetitions} rounds")
     ours, calls, whole = measure_layers(repetitions)
     report.figure("readings + judge", f"{ours:.1f} us", f"<= {_MICROSECONDS:g} us", held=ours <= _MICROSECONDS)
@@ -143,7 +160,7 @@ def _door(report: Report, effort: _Effort) -> None:
     for kind, arguments_of in KINDS.items():
         ready = readiness(arguments_of, repetitions)
         report.ratio(kind, ready.ratio, _TO_READINESS, ready.detail)
-        report.figure("  its largest imports", "", detail=largest_imports(arguments_of))
+        report.figure("  its largest imports", "", detail=largest_imports_of(arguments_of))
     report.heading(f"An idle session, {effort.idle:g} s")
     for kind, arguments_of in KINDS.items():
         found = idle(arguments_of, effort.idle)
@@ -153,6 +170,63 @@ def _door(report: Report, effort: _Effort) -> None:
             f"private memory, {kind}", f"{megabytes:.1f} MB", f"<= {_MEGABYTES:g} MB", held=megabytes <= _MEGABYTES
         )
 
+
+def _delegation(report: Report, effort: _Effort) -> None:
+    # As for readiness: a median of fewer runs moves more than the budget leaves.
+    repetitions = max(15, effort.ratios)
+    report.heading(f"A whole mur delegate of `true`, to an empty interpreter, {repetitions} runs each")
+    whole = whole_delegation(repetitions)
+    report.ratio("mur delegate", whole.ratio, _WHOLE_DELEGATION, whole.detail)
+    for name, milliseconds in zip(PHASES, whole.phases, strict=True):
+        report.figure(f"  {name}", f"{milliseconds:.0f} ms")
+    for whose, largest in zip(("its", "its child's"), imports_of_both(), strict=True):
+        report.figure(f"  {whose} largest imports", "", detail=largest)
+    report.heading(f"Who launched is gone, {effort.deaths} times each")
+    _within(report, "lifeline cut to `spawner_ended`", lifeline_cut(effort.deaths), _LIFELINE)
+
+
+def _children(report: Report, effort: _Effort) -> None:
+    report.heading(f"A killed child, {effort.deaths} of each kind")
+    for kind, delays in outcome_delays(effort.deaths).items():
+        _within(report, f"{kind}'s outcome on disk", delays, _OUTCOME)
+    some = effort.children // 10
+    report.heading(f"One launcher of {effort.children} stand-ins and {some} real mur run, {effort.at_rest:g} s at rest")
+    many = many_children(effort.children, some, some, effort.at_rest)
+    report.figure("CPU of the launcher", f"{many.cpu:.4%}", f"<= {_CPU:.1%}", held=many.cpu <= _CPU)
+    report.figure("threads more than without", str(many.threads), "1", held=many.threads == 1)
+    report.figure("wake-ups of those", str(many.wakes), "0", held=many.wakes == 0)
+    each = many.descriptors / (effort.children + some)
+    report.figure("descriptors", str(many.descriptors), detail=f"{each:.1f} a child")
+    report.figure("limit of descriptors raised", _yes(many.raised), "yes", held=many.raised)
+    report.figure("limit restored in every child", _yes(many.restored), "yes", held=many.restored)
+    for name, seconds, budget in (
+        (f"ending {effort.children} that obey", many.obeying, _OBEYING),
+        (f"ending {some} real ones", many.real, _OBEYING),
+        (f"ending {some} that ignore SIGTERM", many.stubborn, _STUBBORN),
+    ):
+        report.figure(name, f"{seconds:.2f} s", f"<= {budget:g} s", held=seconds <= budget)
+
+
+def _within(report: Report, name: str, delays: Sequence[float], budget: float) -> None:
+    """Hold the median to the budget."""
+    middle = statistics.median(delays)
+    report.figure(
+        name, f"{middle:.1f} ms", f"<= {budget:g} ms", held=middle <= budget, detail=f"at most {max(delays):.1f} ms"
+    )
+
+
+def _yes(so: bool) -> str:  # noqa: FBT001 - a word for it
+    return "yes" if so else "no"
+
+
+_SECTIONS: Mapping[str, Callable[[Report, _Effort], None]] = {
+    "startup": _startup,
+    "hung": _hung_doors,
+    "layers": _layers,
+    "door": _door,
+    "delegation": _delegation,
+    "children": _children,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.imports import largest_imports
 from bench.machines import MUR, ROOT, BenchError, environment, temporary_home
 from bench.measuring import run_timed
 from murmur.domain.door import CARD_PATH
@@ -24,7 +25,6 @@ _ROUND = 0.5
 """Seconds of asking in one round."""
 _CHUNK = 65536
 _END_WITHIN = 30.0
-_LARGEST = 5
 
 PLAIN = ("--", "sleep", "1000")
 """What a plain session hosts."""
@@ -225,40 +225,11 @@ def readiness(arguments_of: Callable[[Path], Sequence[str]], repetitions: int) -
         return Readiness(statistics.median(ready), statistics.median(empty))
 
 
-def largest_imports(arguments_of: Callable[[Path], Sequence[str]]) -> str:
-    """Tell which packages take the most of a session's imports, in milliseconds of their own modules, and all of it.
-
-    With Python's own report of them, which itself costs something: the shares count, not the sum.
-    """
+def largest_imports_of(arguments_of: Callable[[Path], Sequence[str]]) -> str:
+    """Tell which packages take the most of a session's imports."""
     with ExitStack() as opened:
         home = temporary_home(opened)
-        with (home / "imports").open("w+") as report:
-            process = subprocess.Popen(
-                [sys.executable, "-X", "importtime", "-c", _RUN, "run", "--json", *arguments_of(home)],
-                cwd=home,
-                env=environment(home),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=report,
-                text=True,
-            )
-            with process:
-                assert process.stdout is not None
-                process.stdout.readline()
-                process.terminate()
-            report.seek(0)
-            taken: dict[str, float] = {}
-            for line in report:
-                match = _IMPORTED.match(line)
-                if match is not None:
-                    package = match[2].partition(".")[0]
-                    taken[package] = taken.get(package, 0.0) + int(match[1]) / 1000
-    largest = sorted(taken.items(), key=lambda each: -each[1])[:_LARGEST]
-    return ", ".join(f"{package} {taken:.0f}" for package, taken in largest) + f"; all {sum(taken.values()):.0f} ms"
-
-
-_RUN = "import sys; sys.argv[0] = 'mur'; from murmur.cli.main import main; sys.exit(main())"
-_IMPORTED = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)")
+        return largest_imports(home, ["run", "--json", *arguments_of(home)])
 
 
 class Idle(NamedTuple):

@@ -156,6 +156,9 @@ class _Delegation:
                 warn=warn,
                 script_task=wanted.task if self._is_script else None,
                 given_up=self._given_up,
+                # Our stdout is for the result alone, and who says what has to be told apart.
+                stdout_prefix=f"{capsule.name}: ",
+                stderr_prefix=f"{capsule.name}: ",
             )
         except ChildNotLaunched as error:
             raise self._why_not(error, approved.sha256) from None
@@ -181,13 +184,13 @@ class _Delegation:
         self._late = True
         self._given_up.give_up()
 
-    def _why_not(self, error: ChildNotLaunched, approved: str) -> MurmurError:
+    def _why_not(self, error: ChildNotLaunched, approved: str | None) -> MurmurError:
         if self._late:
             return DelegationDeadline(f"{self._wanted.capsule} was still at work at the deadline and was ended")
         if self._signal is not None:
             return DelegationFailed(f"{self._wanted.capsule} was ended by {self._signal.name}")
         with suppress(MurmurError):
-            if stored_capsule(self._reference).digest != approved:
+            if approved is not None and stored_capsule(self._reference).digest != approved:
                 return SpawnRefused(f"the files of {self._wanted.capsule} changed after its launch was approved")
         return error
 

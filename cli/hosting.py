@@ -103,6 +103,11 @@ class _Hosting:
             status = FAILED if end is None else end.exit_status
             self._trace("session_end", exit_status=status, duration_ms=milliseconds)
 
+    def _conclude(self, end: SessionEnd) -> None:
+        self._trace_end(self._started, end)
+        if self._launcher is not None:
+            self._launcher.record(end)
+
     def _hosted(self) -> HostedSession:
         launch, launcher = self._launch, self._launcher
         board = TaskBoard(launch.acceptance, launch.after_task, launch.queue_depth)
@@ -118,7 +123,7 @@ class _Hosting:
             announce=self._announce,
             log=log,
             deadline=launch.deadline,
-            conclude=lambda end: self._trace_end(self._started, end),
+            conclude=self._conclude,
             report=None if launcher is None else launcher.report,
             lifeline=None
             if launcher is None

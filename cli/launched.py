@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from murmur.adapters.completions import CompletionStore, report
+from murmur.adapters.completions import CompletionStore, deliver, record
 from murmur.adapters.doors import HttpDoors
 from murmur.adapters.launched_by import LaunchedBy
 from murmur.adapters.records_directory import RecordsDirectory
@@ -29,6 +29,9 @@ class Launched:
         self._handle = by.handle
         self._lifeline = by.lifeline
         self.formation_id = by.formation_id
+        self._store = CompletionStore(records.descriptor)
+        self._recorded: DelegationOutcome | None = None
+        self._is_over = False
 
     @property
     def lineage(self) -> Mapping[str, str]:
@@ -46,17 +49,28 @@ class Launched:
         if self._lifeline is None:
             return None
         patience = 0.0 if self._launch.script else Lifeline.patience
-        return Lifeline(self._lifeline, lambda: trace("spawner_ended", self._delegation), patience)
+
+        def ended() -> None:
+            if not self._is_over:  # Nothing follows a session's end in its trace.
+                trace("spawner_ended", self._delegation)
+
+        return Lifeline(self._lifeline, ended, patience)
+
+    def record(self, end: SessionEnd) -> None:
+        """Record how the delegation ended, as undelivered. At once: an end that is forced waits for no post."""
+        self._is_over = True
+        if self._handle is not None:
+            self._recorded = self._outcome(self._handle.delegation_id, end)
+            record(self._recorded, self._store, warn)
 
     def report(self, end: SessionEnd, asked: bool) -> None:  # noqa: FBT001 - called by the host with what it knows
-        """Tell the spawner how its delegation ended, and the referee that the session did. What fails is a warning.
+        """Tell the spawner what was recorded, and the referee that the session ended. What fails is a warning.
 
         A spawner that asked for the end has its own account of it, and need not take ours.
         """
-        if self._handle is not None:
-            store = CompletionStore(self._records.descriptor)
-            outcome = self._outcome(self._handle.delegation_id, end)
-            report(self._handle, outcome, store, HttpDoors(POST_LIMITS), (lambda _: None) if asked else warn)
+        if self._handle is not None and self._recorded is not None:
+            tell = (lambda _: None) if asked else warn
+            deliver(self._handle, self._recorded, self._store, HttpDoors(POST_LIMITS), tell)
         if self._launch.membership is not None:
             # Only who has a referee pays for asking it.
             from murmur.adapters.referee_client import deregister  # noqa: PLC0415
@@ -80,10 +94,10 @@ class Launched:
             capsule_name=self._launch.name,
             capsule_version=self._launch.version,
             session_id=self._session_id,
-            status="ok" if end.exit_status == 0 else "error",
+            status="error" if end.exit_status != 0 else "terminated" if end.cut_short else "ok",
             workdir=str(self._launch.workdir),
             duration_ms=duration_ms(self._started, wiring.clock.monotonic()),
             reported_by="child",
             result_path=str(result) if result.exists() else None,
-            detail=end.reason,
+            detail="the session was asked to end before its work was done" if end.cut_short else end.reason,
         )

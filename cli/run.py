@@ -82,7 +82,6 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
 
     It is addressable by `mur ps`, `mur stop` and its door, and ends with everything it started.
     """
-    gc.enable()
     # A child's status is lost where a parent left SIGCHLD ignored.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     if [bool(command), manifest is not None, capsule is not None].count(True) != 1:
@@ -128,6 +127,7 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
         _check_script(launch)
         if inherited_deadline is not None and not launch.script:
             launch = launch.replaced(deadline=_earlier(launch.deadline, inherited_deadline))
+        gc.enable()  # Here it begins to stay; nearly all that it imports is there by now.
         end = host_session(launch)
         if end.exit_status == FAILED:
             # The readiness line was the one document of --json, so this goes to stderr.

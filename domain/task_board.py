@@ -183,6 +183,11 @@ class TaskBoard:
         return len(self._waiting)
 
     @property
+    def has_run(self) -> bool:
+        """Whether any task was started."""
+        return self._ran
+
+    @property
     def is_over(self) -> bool:
         """Whether the session has nothing more to do and is to end."""
         if self.running is not None or self._waiting:

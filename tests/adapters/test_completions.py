@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from murmur.adapters import completions
-from murmur.adapters.completions import CompletionStore, post_completion, record_terminated, report
+from murmur.adapters.completions import CompletionStore, post_completion, record, report
 from murmur.adapters.doors import HttpDoors
 from murmur.adapters.staging import write_staged
 from murmur.domain.door import AskLimits, DoorAsk, DoorReading, NoAnswer
@@ -347,7 +347,7 @@ def test_a_directory_in_the_way_is_a_warning_and_nothing_staged_is_left(
     place: Path, store: CompletionStore, warnings: list[str]
 ) -> None:
     file_of(place).mkdir()
-    record_terminated(OUTCOME, store, warnings.append)
+    record(OUTCOME, store, warnings.append)
     assert warnings == ["the completion of delegation dlg_1 could not be recorded: is a directory"]
     assert os.listdir(place) == ["completion.json"]
 
@@ -358,7 +358,7 @@ def test_an_ending_by_the_parent_is_recorded_over_what_the_child_wrote(
 ) -> None:
     store.write(OLD.replaced(delivered=True))
     ended = terminated_outcome(WatchedChild("dlg_1", "worker", "0.1.0", "ses_child", "/data/child"), 77)
-    record_terminated(ended, store, warnings.append)
+    record(ended, store, warnings.append)
     assert store.read() == ended
     assert warnings == []
 

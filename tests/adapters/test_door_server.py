@@ -635,3 +635,20 @@ def test_a_port_that_is_taken_and_an_address_of_another_machine_are_told() -> No
     with pytest.raises(DoorNotOpened, match="cannot assign requested address"):
         bind_door("192.0.2.77", 0)
     assert open_descriptors() <= before
+
+
+@pytest.mark.spec("M1")
+def test_a_caller_whose_answer_cannot_be_made_is_hung_up_on_and_does_not_wait() -> None:
+    def respond(_: DoorRequest) -> asyncio.Future[DoorResponse]:
+        async def fail() -> DoorResponse:
+            raise ZeroDivisionError
+
+        return asyncio.ensure_future(fail())
+
+    with serving(respond) as found:
+        with found.connect() as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(1) == b""
+        (complaint,) = found.complaints
+        found.complaints.clear()
+    assert isinstance(complaint["exception"], ZeroDivisionError)

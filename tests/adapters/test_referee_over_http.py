@@ -294,10 +294,14 @@ def test_whatever_goes_wrong_there_is_an_answer_that_quotes_nothing(
 
         monkeypatch.setattr(referee_server, "start_thread", start)
     words = ""
+    told: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda fault: told.append(fault.exc_type))
     with Serving(find) as serving:
         for _ in range(3):  # A turn that was not given back would be missed by now.
             words = refused(lambda: spawn(serving.url, serving.root, "worker", "1.0.0"))
-    assert words.endswith("ValueError" if wrong == "a fault of ours" else "cannot start a thread now; ask again later")
+    ours = wrong == "a fault of ours"
+    assert words.endswith("failed to look into its store" if ours else "cannot start a thread now; ask again later")
+    assert told == [ValueError] * 3 * ours  # Python tells of it, to our own stderr.
     assert "swordfish" not in words
 
 

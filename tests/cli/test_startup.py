@@ -204,3 +204,22 @@ def test_a_name_that_is_not_ascii_is_the_one_thing_the_width_tables_are_imported
         file.write_bytes(file.read_bytes().replace(b"worker", "作業者".encode()))
         modules, _ = imported_by(home, "ps")
     assert modules & HEAVY == {"wcwidth"}
+
+
+def test_a_session_that_writes_its_log_imports_structlog_and_no_rich_for_it(home: Path) -> None:
+    modules, done = imported_by(home, "run", "--", "true")
+    assert done.returncode == 0, done.stderr
+    assert "structlog" in modules
+    assert "rich" not in modules
+
+
+def test_at_the_end_of_a_command_python_has_next_to_nothing_to_look_through_for_cycles(home: Path) -> None:
+    told = home / "left"
+    code = f"""
+import atexit, gc
+from murmur.cli.main import main
+atexit.register(lambda: open({str(told)!r}, "w").write(str(len(gc.get_objects()))))
+main()
+"""
+    subprocess.run([sys.executable, "-c", code, "ps"], stdin=subprocess.DEVNULL, check=True, timeout=30)
+    assert int(told.read_text()) < 100
