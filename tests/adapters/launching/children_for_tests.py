@@ -25,7 +25,7 @@ GRANT = "msa1.secret.approval"
 
 _SH = """#!/bin/sh
 ready() {
-    records="$HOME/.murmur/records/work/ses_$$"
+    records="$HOME/.murmur/records/place/ses_$$"
     mkdir -p "$records"
     echo '{"session_id":"ses_'$$'","records_dir":"'"$records"'","url":"localhost:1"}'
 }
@@ -34,7 +34,7 @@ read -r grant
 """
 _PYTHON = f"""#!{sys.executable} -IS
 import json, os, signal, sys
-records = os.environ["HOME"] + f"/.murmur/records/work/ses_{{os.getpid()}}"
+records = os.environ["HOME"] + f"/.murmur/records/place/ses_{{os.getpid()}}"
 def ready():
     os.makedirs(records)
     session = os.path.basename(records)

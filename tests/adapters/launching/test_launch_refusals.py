@@ -236,7 +236,7 @@ def test_a_refusal_never_shows_the_approval(launching: Launching) -> None:
 
 REPORTS: dict[str, tuple[dict[str, str | None], str]] = {
     "elsewhere": ({"records_dir": "/tmp/ses_1"}, "which is not"),
-    "up and down": ({"records_dir": "{root}/work/../work/ses_1"}, "which is not"),
+    "up and down": ({"records_dir": "{root}/place/../place/ses_1"}, "which is not"),
     "relative": ({"records_dir": "work/ses_1"}, "which is not"),
     "of another session": ({"records_dir": "{root}/work/ses_2"}, "which is not"),
     "none": ({"records_dir": None}, "carried no records_dir"),
