@@ -238,15 +238,15 @@ REPORTS: dict[str, tuple[dict[str, str | None], str]] = {
     "elsewhere": ({"records_dir": "/tmp/ses_1"}, "which is not"),
     "up and down": ({"records_dir": "{root}/place/../place/ses_1"}, "which is not"),
     "relative": ({"records_dir": "work/ses_1"}, "which is not"),
-    "of another session": ({"records_dir": "{root}/work/ses_2"}, "which is not"),
+    "of another session": ({"records_dir": "{root}/place/ses_2"}, "which is not"),
     "none": ({"records_dir": None}, "carried no records_dir"),
     "no session": ({"session_id": None}, "carried no session_id"),
     "an empty session": ({"session_id": ""}, "which is not"),
-    "missing": ({"records_dir": "{root}/work/missing/ses_1"}, "no such file or directory"),
+    "missing": ({"records_dir": "{root}/place/missing/ses_1"}, "no such file or directory"),
     "through a link": ({"records_dir": "{root}/linked/ses_1"}, "{root}/linked: it is a symbolic link"),
-    "a link itself": ({"session_id": "ses_l", "records_dir": "{root}/work/ses_l"}, "ses_l: it is a symbolic link"),
-    "a file": ({"session_id": "ses_f", "records_dir": "{root}/work/ses_f"}, "ses_f: not a directory"),
-    "a null": ({"session_id": "a\0b", "records_dir": "{root}/work/a\0b"}, "which is not"),
+    "a link itself": ({"session_id": "ses_l", "records_dir": "{root}/place/ses_l"}, "ses_l: it is a symbolic link"),
+    "a file": ({"session_id": "ses_f", "records_dir": "{root}/place/ses_f"}, "ses_f: not a directory"),
+    "a null": ({"session_id": "a\0b", "records_dir": "{root}/place/a\0b"}, "which is not"),
 }
 
 
@@ -256,12 +256,12 @@ def test_records_that_are_not_where_they_must_be_refuse_the_delegation(
     report: str, launching: Launching, home: Path
 ) -> None:
     root = home / ".murmur/records"
-    (root / "work" / "ses_1").mkdir(parents=True)
-    (root / "linked").symlink_to(root / "work")
-    (root / "work" / "ses_l").symlink_to(root / "work" / "ses_1")
-    (root / "work" / "ses_f").touch()
+    (root / "place" / "ses_1").mkdir(parents=True)
+    (root / "linked").symlink_to(root / "place")
+    (root / "place" / "ses_l").symlink_to(root / "place" / "ses_1")
+    (root / "place" / "ses_f").touch()
     changes, why = REPORTS[report]
-    line: dict[str, str | None] = {"session_id": "ses_1", "records_dir": f"{root}/work/ses_1", "url": "localhost:1"}
+    line: dict[str, str | None] = {"session_id": "ses_1", "records_dir": f"{root}/place/ses_1", "url": "localhost:1"}
     line.update(changes)
     text = json.dumps({name: value for name, value in line.items() if value is not None})
     (launching.place / "line").write_text(text.replace("{root}", str(root)) + "\n")
