@@ -29,7 +29,7 @@ def delegate(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Launch one capsule, give it its task, wait, and print the result.
+    """Have a capsule do a piece of work, and print its result.
 
     The outcome goes to stderr. Exit status: 0 ok, 1 failed, 4 refused, 5 at the deadline. However this command ends,
     the capsule ends with it.

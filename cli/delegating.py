@@ -78,7 +78,8 @@ class Delegated(Value):
 
     def line(self) -> str:
         """Say it for a person, on one line."""
-        return f"{self.status}: {self.capsule} {visible(self.session_id)} ({self.seconds:.1f} s)"
+        said = "failed" if self.status == "error" else self.status
+        return f"{said}: {self.capsule} {visible(self.session_id)} ({self.seconds:.1f} s)"
 
 
 def run_delegation(wanted: Wanted) -> Delegated:

@@ -129,7 +129,8 @@ def run(  # noqa: PLR0913, PLR0917 - one parameter an option
             launch = launch.replaced(deadline=_earlier(launch.deadline, inherited_deadline))
         gc.enable()  # Here it begins to stay; nearly all that it imports is there by now.
         end = host_session(launch)
-        if end.exit_status == FAILED:
+        delegated = by is not None and by.handle is not None
+        if end.exit_status == FAILED and not delegated:  # Who delegated it hears of it, and tells.
             # The readiness line was the one document of --json, so this goes to stderr.
             report(CommandFailed(end.reason or "the session failed"), as_json=False)
         raise typer.Exit(end.exit_status)

@@ -110,7 +110,7 @@ def test_a_task_that_fails_is_1_with_the_result_there_is_and_the_reason(project:
         assert document["detail"].startswith(why)
     else:
         assert done.stdout == "half\n"
-        assert f"error: worker@1.0 {child.name}" in done.stderr
+        assert f"failed: worker@1.0 {child.name}" in done.stderr
         assert f"error[E-RUN-915]: {why}; its last stderr lines were:\noops" in done.stderr
         assert f"  hint: its records are in {child}" in done.stderr
     assert completion(child)["status"] == "error"
