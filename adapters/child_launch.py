@@ -11,27 +11,24 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import NamedTuple, assert_never
+from queue import SimpleQueue
+from typing import NamedTuple
 
 from murmur.adapters.beneath import NotReached, open_beneath, open_directory
 from murmur.adapters.child_process import ChildProcess
+from murmur.adapters.child_readiness import ReadinessWait
 from murmur.adapters.child_streams import (
     DRAIN_TIMEOUT,
     ChildAnswer,
     ChildErrors,
     ChildExited,
-    GivenUp,
-    LineSeen,
-    LineTooLong,
-    OutputEnded,
+    Overdue,
     Seen,
 )
 from murmur.adapters.child_watcher import ChildWatcher, Told
 from murmur.adapters.child_workdir import ChildWorkdir, make_child_workdir
-from murmur.adapters.completions import CompletionStore, Warn
-from murmur.adapters.delegations import Delegations
-from murmur.adapters.exit_status import UNKNOWN_STATUS
+from murmur.adapters.completions import CompletionStore, Warn, post_completion
+from murmur.adapters.delegations import Delegations, Marker
 from murmur.adapters.exits import exit_descriptor
 from murmur.adapters.identifiers import mint
 from murmur.adapters.lifelines import LIFELINE_VARIABLE, Lifeline
@@ -41,13 +38,13 @@ from murmur.adapters.reasons import reason_of
 from murmur.adapters.relay import outlets
 from murmur.adapters.spawning import Cleared, ProcessLaunch, StartedProcess, mur_binary, raise_limit, start_process
 from murmur.adapters.staging import write_staged
-from murmur.domain.errors import ChildNotLaunched
+from murmur.domain.errors import ChildLate, ChildNotLaunched
 from murmur.domain.launch.argv import child_argv
 from murmur.domain.launch.environment import child_environment
 from murmur.domain.launch.handle import handle_for
 from murmur.domain.launch.readiness import Readiness, ReadinessRefused, parse_readiness
 from murmur.domain.launch.request import ChildLaunchRequest
-from murmur.domain.launch.watcher import WatchedChild, is_watched
+from murmur.domain.launch.watcher import WatchedChild, duration_ms, expired_outcome, is_watched
 from murmur.domain.ports import Doors
 
 READY_TIMEOUT = 180.0
@@ -79,6 +76,7 @@ class ChildLaunch:
         self.handle = None if request.spawner is None else handle_for(request.spawner, mint("dlg_"))
         self.errors = ChildErrors()
         self.watcher: ChildWatcher | None = None
+        self.marker: Marker | None = None
         self._until_ready = ExitStack()
 
     def prepare(self, opened: ExitStack, script_task: str | None) -> None:
@@ -95,12 +93,14 @@ class ChildLaunch:
             ) from error
         opened.callback(self._lifeline.close)
         parent = Path(request.parent_records_dir)
+        _insist_on_utf8(parent, self._records_root)
         try:
             descriptor = open_directory(parent)
         except NotReached as error:
             raise ChildNotLaunched(f"the parent's records directory cannot be opened: {error}") from error
         opened.callback(os.close, descriptor)
-        self._delegations = Delegations(descriptor, parent)
+        if self.handle is not None and is_watched(self.handle):
+            self.marker = Marker(Delegations(descriptor, parent), self.handle.delegation_id)
         # Held until the child has looked at it: its number cannot become another folder's meanwhile.
         self.workdir = make_child_workdir(self._until_ready, descriptor, parent, request.capsule_name)
         if script_task is not None:
@@ -117,9 +117,7 @@ class ChildLaunch:
         self._to_stdout = prefixes.stdout is None
         self._answer = ChildAnswer(seen, None if prefixes.stdout is None else prefixes.stdout.encode())
         self.errors = ChildErrors(prefixes.stderr.encode())
-        if is_watched(self.handle):
-            assert self.handle is not None
-            self._put_marker(opened, self.handle.delegation_id)
+        self._put_marker(opened)
         self._spawned_at = time.monotonic()
         try:
             started = start_process(
@@ -140,6 +138,7 @@ class ChildLaunch:
         self.process = ChildProcess(
             started.process, self._lifeline, self.reactor, grace, before_ending=self._no_longer_outstanding
         )
+        self._wait = ReadinessWait(self.workdir.path, self.process, self.errors, seen)
         opened.callback(self._stop_reading)
         opened.callback(self.process.shutdown)
         self.reactor.call(lambda: self._read_from(started))
@@ -149,11 +148,19 @@ class ChildLaunch:
             raise ChildNotLaunched("the child capsule cannot be watched: no thread can be started") from None
         self.process.when_exited(lambda: self._seen.put(ChildExited()))
         if started.stdin_refused is not None:
-            raise self._not_handed_over(started.stdin_refused)
+            raise self._wait.not_handed_over(started.stdin_refused)
 
-    def read_readiness(self, opened: ExitStack, timeout: float) -> Readiness:
-        """Wait for the readiness line and open the records directory it names; raise `ChildNotLaunched`."""
-        line = self._first_line(self._spawned_at + timeout, timeout)
+    def read_readiness(self, opened: ExitStack, timeout: float, bound: float | None) -> Readiness:
+        """Wait for the readiness line and open the records directory it names; raise `ChildNotLaunched`.
+
+        `bound` is how many seconds the child gets from its start; then `ChildLate` is raised, and the spawner told.
+        """
+        if bound is not None and bound < timeout:
+            self.reactor.call(lambda: self._watch_deadline(self._spawned_at + bound))
+        line = self._wait.first_line(self._spawned_at + timeout, timeout)
+        if isinstance(line, Overdue):
+            assert bound is not None
+            raise self._overdue(bound)
         root = self._records_root
         try:
             readiness = parse_readiness(line, root)
@@ -177,7 +184,7 @@ class ChildLaunch:
     def watch(self) -> None:
         """Have the end of the child told, if anybody wants to be."""
         handle, request = self.handle, self._request
-        if handle is None or not is_watched(handle):
+        if handle is None or self.marker is None:
             return
         child = WatchedChild(
             handle.delegation_id,
@@ -191,7 +198,7 @@ class ChildLaunch:
             child,
             self._spawned_at,
             CompletionStore(self.records),
-            self._delegations,
+            self.marker,
             self._doors,
             self._warn,
         )
@@ -217,50 +224,27 @@ class ChildLaunch:
         self.reactor.call(stop)
         stopped.wait(DRAIN_TIMEOUT)
 
-    def _first_line(self, deadline: float, timeout: float) -> bytes:
-        has_exited = False
-        while True:
-            try:
-                seen = self._seen.get(timeout=max(0.0, deadline - time.monotonic()))
-            except Empty:
-                if has_exited:
-                    raise self._exited() from None
-                raise ChildNotLaunched(f"{self._child} did not report a launch line within {timeout:g}s") from None
-            match seen:
-                case LineSeen(line):
-                    return line
-                case LineTooLong():
-                    raise ChildNotLaunched(
-                        "the child capsule's first --json line did not parse: it is longer than 1 MiB"
-                    )
-                case OutputEnded():
-                    if self.process.wait(DRAIN_TIMEOUT):
-                        raise self._exited()
-                    raise ChildNotLaunched(f"{self._child} closed its output without reporting a launch line")
-                case ChildExited():
-                    # Its line may still be on the way; a process it left behind may hold the pipe for ever.
-                    has_exited, deadline = True, min(deadline, time.monotonic() + DRAIN_TIMEOUT)
-                case GivenUp():
-                    raise ChildNotLaunched(f"{self._child} was given up before it reported itself")
-                case _:
-                    assert_never(seen)
+    def _watch_deadline(self, at: float) -> None:
+        self.reactor.call_at(at, lambda: self._seen.put(Overdue()))
 
-    @property
-    def _child(self) -> str:
-        return f"the child capsule '{self.workdir.path}'"
-
-    def _exited(self) -> ChildNotLaunched:
-        return self._ended("exited without reporting a launch line")
-
-    def _not_handed_over(self, why: str) -> ChildNotLaunched:
-        if self.process.wait(DRAIN_TIMEOUT):
-            return self._ended("exited before its launch grant could be handed over")
-        return ChildNotLaunched(f"failed to hand the child its launch grant: {why}")
-
-    def _ended(self, how: str) -> ChildNotLaunched:
-        status = self.process.status or UNKNOWN_STATUS
-        tail = "\n".join(self.errors.lines_at_end(DRAIN_TIMEOUT))
-        return ChildNotLaunched(f"{self._child} {how} ({status}): {tail}")
+    def _overdue(self, bound: float) -> ChildLate:
+        """End the child at its deadline, and tell the spawner: nobody else will. It left no records to write to."""
+        if self.process.begin_ending() and self.handle is not None and self.marker is not None:
+            self.process.shutdown()
+            child = WatchedChild(
+                self.handle.delegation_id,
+                self._request.capsule_name,
+                self._request.capsule_version,
+                "",
+                str(self.workdir.path),
+            )
+            outcome = expired_outcome(child, duration_ms(self._spawned_at, time.monotonic()), bound)
+            if self.marker.withdraw():
+                self.marker.put()
+                told = post_completion(self.handle, outcome, self._doors)
+                if told.delivery_error is not None:
+                    self._warn(f"the end of {self._wait.child} was not told: {told.delivery_error}")
+        return ChildLate(f"the capsule was still running after {int(bound)}s and was ended at the delegation deadline")
 
     def _put_task(self, text: str) -> None:
         try:
@@ -270,17 +254,31 @@ class ChildLaunch:
                 f"the task could not be written to {self.workdir.path / 'task.md'}: {reason_of(error)}"
             ) from error
 
-    def _put_marker(self, opened: ExitStack, delegation_id: str) -> None:
+    def _put_marker(self, opened: ExitStack) -> None:
+        if self.marker is None:
+            return
         try:
-            self._delegations.put(delegation_id)
+            self.marker.put()
         except (NotReached, OSError) as error:
             why = reason_of(error) if isinstance(error, OSError) else str(error)
             raise ChildNotLaunched(f"the delegation could not be entered in the parent's records: {why}") from error
-        opened.callback(self._delegations.take, delegation_id)
+        opened.callback(self.marker.remove)
 
     def _no_longer_outstanding(self) -> None:
-        if self.handle is not None:
-            self._delegations.take(self.handle.delegation_id)
+        if self.marker is not None:
+            self.marker.withdraw()
+
+
+def _insist_on_utf8(*paths: Path) -> None:
+    """Raise `ChildNotLaunched` for a path that a readiness line, which is JSON, cannot name."""
+    for path in paths:
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise ChildNotLaunched(
+                f"no child can be launched from {path}: it is not UTF-8, and a child could not report where it is",
+                hint="delegate from a folder whose path is UTF-8",
+            ) from None
 
 
 def _reactor() -> Reactor:

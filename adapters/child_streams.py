@@ -44,7 +44,11 @@ class GivenUp(Value):
     """Whoever launches it does not want it any more."""
 
 
-Seen = LineSeen | LineTooLong | OutputEnded | ChildExited | GivenUp
+class Overdue(Value):
+    """Its deadline has come."""
+
+
+Seen = LineSeen | LineTooLong | OutputEnded | ChildExited | GivenUp | Overdue
 
 
 class _Source:

@@ -11,7 +11,7 @@ from murmur.adapters.beneath import NotReached
 from murmur.adapters.child_process import ChildProcess
 from murmur.adapters.child_streams import ChildErrors
 from murmur.adapters.completions import CompletionStore, Warn, record, report
-from murmur.adapters.delegations import Delegations
+from murmur.adapters.delegations import Marker
 from murmur.adapters.reactor import Reactor
 from murmur.adapters.reasons import reason_of
 from murmur.adapters.threads import start_thread
@@ -45,7 +45,7 @@ class Told(Value):
     child: WatchedChild
     spawned_at: float
     store: CompletionStore
-    delegations: Delegations
+    marker: Marker
     doors: Doors
     warn: Warn
 
@@ -93,8 +93,9 @@ class ChildWatcher:
         self._process.when_exited(ended)
 
     def _expire(self) -> None:
-        # Only if it was this that ended the child: one that had exited, or was being ended, is judged by that (E3).
-        self._expired = self._process.begin_ending()
+        # Only if it was this that ended the child: one that had exited, or was being ended, is judged by that (E3), and
+        # one whose word the door has taken by that.
+        self._expired = self._process.begin_ending() and self._told.marker.withdraw()
 
     def _ended(self) -> None:
         ended_at = time.monotonic()
@@ -110,11 +111,13 @@ class ChildWatcher:
             # A reading that could not be taken says nothing about what the child recorded.
             self._told.warn(f"delegation {self._told.handle.delegation_id} was not told of: {error.message}")
         finally:
-            self._told.delegations.take(self._told.handle.delegation_id)
+            self._told.marker.remove()
             self._finished.set()
 
     def _decide(self, milliseconds: int) -> None:
         told, ending = self._told, self._process.ending
+        if not told.marker.withdraw() and self._keep_its_word():
+            return
         recorded = told.store.read() if isinstance(ending, Exited) else None
         action = decide(ending, recorded, self._expired)
         match action:
@@ -127,7 +130,6 @@ class ChildWatcher:
                 record(terminated_outcome(told.child, milliseconds), told.store, told.warn)
             case PostTerminated():
                 assert self._bound is not None
-                self._stand_again()
                 self._report(expired_outcome(told.child, milliseconds, self._bound))
             case PostCrashed():
                 assert not isinstance(ending, Deliberate)
@@ -136,14 +138,30 @@ class ChildWatcher:
             case _:
                 assert_never(action)
 
+    def _keep_its_word(self) -> bool:
+        """Leave what the child recorded, since the door has taken its word; false if it recorded nothing.
+
+        That it was delivered it may not have lived to learn.
+        """
+        told = self._told
+        recorded = told.store.read()
+        if recorded is not None and not recorded.delivered:
+            record(recorded.replaced(delivered=True, delivery_error=None), told.store, told.warn)
+        return recorded is not None
+
     def _report(self, outcome: DelegationOutcome) -> None:
         told = self._told
+        if not told.marker.withdraw():
+            # The door has the child's word, and takes no other.
+            record(outcome, told.store, told.warn)
+            return
+        self._stand_again()
         report(told.handle, outcome, told.store, told.doors, told.warn)
 
     def _stand_again(self) -> None:
-        """Let the delegation be outstanding once more: the child could not report while it wound down, and we can."""
+        """Let the delegation be outstanding once more: the child cannot tell of its end any more, and we can."""
         try:
-            self._told.delegations.put(self._told.handle.delegation_id)
+            self._told.marker.put()
         except (NotReached, OSError) as error:
             why = reason_of(error) if isinstance(error, OSError) else str(error)
             self._told.warn(f"delegation {self._told.handle.delegation_id} cannot be told of: {why}")

@@ -6,6 +6,7 @@ which succeeds once: whoever it succeeds for has the completion that counts.
 
 import os
 import stat
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -56,3 +57,31 @@ class Delegations:
         except OSError:
             return False
         return True
+
+
+class Marker:
+    """One delegation's being outstanding, as its launcher deals with it."""
+
+    def __init__(self, delegations: Delegations, delegation_id: str) -> None:
+        self._delegations = delegations
+        self._delegation_id = delegation_id
+        self._lock = threading.Lock()
+        self._was_outstanding: bool | None = None
+
+    def put(self) -> None:
+        """Let the delegation be outstanding, again if need be. Raises `NotReached` or `OSError`."""
+        self._delegations.put(self._delegation_id)
+
+    def withdraw(self) -> bool:
+        """End its being outstanding; say whether it was: else the door has taken the child's word.
+
+        Asked again it answers the same: this is decided once.
+        """
+        with self._lock:
+            if self._was_outstanding is None:
+                self._was_outstanding = self._delegations.take(self._delegation_id)
+            return self._was_outstanding
+
+    def remove(self) -> None:
+        """Leave nothing of it. Idempotent."""
+        self._delegations.take(self._delegation_id)

@@ -124,6 +124,14 @@ class LaunchedChild:
         """End the child: SIGTERM, its grace, SIGKILL, reap (E1). A second call meanwhile leaves it to the first."""
         self._process.shutdown()
 
+    def when_exited(self, call: Callable[[], None]) -> None:
+        """Have that called by the thread that watches the children once the child was reaped, also if it has been."""
+        self._process.when_exited(call)
+
+    def call_at(self, when: float, call: Callable[[], None]) -> None:
+        """Have that called at a monotonic time. To be asked for in the thread that watches the children."""
+        self._reactor.call_at(when, call)
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the child has ended and was reaped; say whether it has."""
         return self._process.wait(timeout)
@@ -171,6 +179,7 @@ def launch_child_capsule(  # noqa: PLR0913 - what is launched, and how it is tol
     stderr_prefix: str = "",
     stdout_prefix: str | None = None,
     ready_timeout: float = READY_TIMEOUT,
+    launch_deadline: float | None = None,
     grace: float = GRACE,
     given_up: LaunchGivenUp | None = None,
 ) -> LaunchedChild:
@@ -180,6 +189,8 @@ def launch_child_capsule(  # noqa: PLR0913 - what is launched, and how it is tol
     `doors` carry a completion, `warn` is told what went wrong without being an error.
     The child's stderr goes on to ours behind `stderr_prefix`. So does its stdout behind `stdout_prefix`, if there is
     one; else it goes on to our stdout as it is.
+    `launch_deadline` is how many seconds from the start it gets to report itself before the spawner is told that it was
+    ended at its deadline: for a script, which reports itself when it is done (X5, W2).
     `grace` is how many seconds the child gets between SIGTERM and SIGKILL.
     Raises `ChildNotLaunched` with nothing left of the child, `RegistryUnusable` when HOME does not say where to look.
     """
@@ -187,6 +198,6 @@ def launch_child_capsule(  # noqa: PLR0913 - what is launched, and how it is tol
     with ExitStack() as opened:
         launch.prepare(opened, script_task)
         launch.start(opened, Prefixes(stdout_prefix, stderr_prefix), grace, (given_up or LaunchGivenUp()).seen)
-        readiness = launch.read_readiness(opened, ready_timeout)
+        readiness = launch.read_readiness(opened, ready_timeout, launch_deadline)
         launch.watch()
         return LaunchedChild(launch, readiness, opened.pop_all())

@@ -17,6 +17,8 @@ from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from murmur.adapters.threads import start_thread
 
 Call = Callable[[], None]
+_LONGEST = 86400.0
+"""Seconds that the selector waits at once."""
 
 
 class Timer:
@@ -105,7 +107,8 @@ class Reactor:
                 timer.call()
 
     def _timeout(self) -> float | None:
-        return max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+        # A selector waits for no more than some weeks; too early is no harm.
+        return min(_LONGEST, max(0.0, self._timers[0][0] - time.monotonic())) if self._timers else None
 
     def _woken(self) -> None:
         with suppress(BlockingIOError):

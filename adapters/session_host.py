@@ -106,6 +106,7 @@ class EndingSignals:
         self._listener: Callable[[signal.Signals], None] | None = None
         self._taken = 0
         self._untold: deque[signal.Signals] = deque()
+        self._before = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
         for number in _ENDING_SIGNALS:
             # What was ignored when we were started stays ignored: that is what `nohup` and a shell's `&` mean.
             # Held back is something else, which a launcher's thread may have handed on without meaning it.
@@ -124,6 +125,11 @@ class EndingSignals:
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
         for number in _ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+
+    def give_back(self) -> None:
+        """Let signals do what they did before this was made: there is nothing left that must be put away in order."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _take(self, number: int, _: FrameType | None) -> None:
         """Take in a signal. Called between any two steps of the main thread."""

@@ -2,12 +2,10 @@
 
 import os
 import resource
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -61,6 +59,9 @@ class StartedProcess(Value):
 def start_process(launch: ProcessLaunch) -> StartedProcess:
     """Start a process; raise `OSError` or `ValueError` with nothing left of it.
 
+    The process gets the signal mask of the calling thread, as any does: unblocking anything here could let a signal in
+    that this program holds back. `mur run` unblocks what ends it; another program may not.
+
     The lifeline's read end is closed here once the process has it. Its old descriptor limit is back before it can
     read its line.
     """
@@ -72,17 +73,16 @@ def start_process(launch: ProcessLaunch) -> StartedProcess:
         # last one.
         stdin = None if launch.stdin_line is None else _pipe(ours, theirs, "wb")
         stdout, stderr = (None if launch.inherit_output else _pipe(ours, theirs, "rb") for _ in range(2))
-        with _signals_of_a_main_thread():
-            process = subprocess.Popen(
-                list(launch.argv),
-                stdin=subprocess.DEVNULL if stdin is None else stdin.theirs,
-                stdout=None if stdout is None else stdout.theirs,
-                stderr=None if stderr is None else stderr.theirs,
-                cwd=launch.cwd,
-                env=_environment(launch.environment),
-                process_group=0 if launch.own_process_group else None,
-                pass_fds=kept,
-            )
+        process = subprocess.Popen(
+            list(launch.argv),
+            stdin=subprocess.DEVNULL if stdin is None else stdin.theirs,
+            stdout=None if stdout is None else stdout.theirs,
+            stderr=None if stderr is None else stderr.theirs,
+            cwd=launch.cwd,
+            env=_environment(launch.environment),
+            process_group=0 if launch.own_process_group else None,
+            pass_fds=kept,
+        )
         process.stdin, process.stdout, process.stderr = (
             None if pipe is None else pipe.ours for pipe in (stdin, stdout, stderr)
         )
@@ -104,22 +104,6 @@ def _pipe(ours: ExitStack, theirs: ExitStack, mode: Literal["rb", "wb"]) -> _Pip
     own, other = (read_end, write_end) if mode == "rb" else (write_end, read_end)
     theirs.callback(os.close, other)
     return _Pipe(ours.enter_context(FileIO(own, mode)), other)
-
-
-@contextmanager
-def _signals_of_a_main_thread() -> Iterator[None]:
-    """Let a thread that leaves every signal to the main thread not hand that on: SIGTERM would never reach the child.
-
-    A main thread that blocks signals means it, and its children have it.
-    """
-    if threading.current_thread() is threading.main_thread():
-        yield
-        return
-    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _environment(environment: Cleared | Inherited) -> Mapping[str, str]:

@@ -43,7 +43,7 @@ def delegate(
         outcome = run_delegation(Wanted(capsule, _task(task), _seconds(deadline), tuple(env or ())))
         if as_json:
             say_document(outcome.document())
-        elif outcome.result is not None:
+        elif outcome.result:
             say(outcome.result.removesuffix("\n"))
         if not as_json:
             note(outcome.line())

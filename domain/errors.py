@@ -182,6 +182,10 @@ class ChildNotLaunched(MurmurError):
     code = "E-RUN-914"
 
 
+class ChildLate(ChildNotLaunched):
+    """A child was ended at its deadline before it had reported itself, as a script does only when it is done."""
+
+
 class DelegationFailed(MurmurError):
     """A delegated piece of work ended in another way than ok."""
 

@@ -174,7 +174,7 @@ def demonstrate_delegation(home: Path, opened: ExitStack) -> None:
     expect(parent, -signal.SIGKILL)
     if not wait_for_any_exit([child], killed + PATIENCE):
         raise SystemExit("the demo stops: a child outlived its parent")
-    print(f"The child, process {child}, was gone {1000 * (time.monotonic() - killed):.0f} ms later, with its command.")
+    print(f"The child, process {child}, was gone {1000 * (time.monotonic() - killed):.0f} ms later.")
     run("Nobody is left behind.", "mur ps", environment)
 
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -323,3 +325,73 @@ def test_work_that_is_cut_short_by_somebody_else_is_not_told_of_as_done(project:
     assert mur("stop", child["session_id"]).returncode == 0
     assert delegating.wait()[0] == 1
     assert completion(project.child("worker"))["status"] == ("terminated" if acceptance == "none" else "error")
+
+
+SILENT = """
+read -r grant
+d=$HOME/.murmur/records/x/ses_0198a7b3c4d57e6f8a9b0c1d2e3f4051; mkdir -p "$d"
+printf '{"session_id":"%s","records_dir":"%s","url":"127.0.0.1:%s"}\\n' "${d##*/}" "$d" "$PORT"
+"""
+
+
+@pytest.mark.slow  # What a child that has ended left to say gets two seconds.
+@pytest.mark.spec("X6", "W2")
+def test_an_answer_of_a_child_that_has_ended_is_not_waited_for(project: Project) -> None:
+    project.put("worker", "true")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        foreign = project.program(f"PORT={silent.getsockname()[1]}\n{SILENT}\nexit 7")
+        done = project.delegate("worker@1.0", "--task", "x", MURMUR_MUR_BINARY=str(foreign))
+    assert done.returncode == 1
+    assert "crashed" in done.stderr
+    assert "exit status: 7" in done.stderr
+
+
+@pytest.mark.spec("M5")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_referee_that_does_not_answer_holds_up_no_signal(project: Project, number: signal.Signals) -> None:
+    project.put("worker", "true")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        delegating = project.start("worker@1.0", "--task", "x", MURMUR_ROOST_URL=url)
+        asked, _ = silent.accept()
+        with asked:
+            delegating.signal(number)
+            status, _, stderr = delegating.wait()
+    assert status == 1
+    assert f"was not launched: {number.name} came first" in stderr
+    assert project.recorded == []
+
+
+@pytest.mark.spec("M4")
+def test_a_result_that_nobody_reads_can_be_cut_short(project: Project) -> None:
+    project.script("flood", "head", "-c", "900000", "/dev/zero")
+    delegating = project.start("flood@1.0")
+    assert delegating.process.stdout is not None
+    assert select.select([delegating.process.stdout], [], [], 30)[0]  # It has begun to print, and the pipe is full.
+    os.kill(delegating.pid, signal.SIGTERM)
+    assert delegating.process.wait(30) == -signal.SIGTERM
+
+
+@pytest.mark.spec("W2", "X5")
+def test_a_script_that_is_ended_at_its_deadline_is_told_of_to_its_session(project: Project) -> None:
+    project.script("slow", "sleep", "1000")
+    done = project.delegate("slow@1.0", "--deadline", "1s")
+    assert done.returncode == 5
+    (session,) = [each for each in project.records if each.parent.name != "children" and "children" not in each.parts]
+    (told,) = [each for each in trace(session) if each["event_type"] == "completion"]
+    assert "still running after 1s and was ended at the delegation deadline" in told["text"]
+    assert trace(session)[-1]["exit_status"] == 5
+
+
+@pytest.mark.spec("X6", "R2")
+def test_a_folder_whose_name_is_not_utf_8_is_told_before_anything_is_started(project: Project) -> None:
+    started = project.path / "started"
+    project.script("toucher", "touch", str(started))
+    odd = os.fsencode(project.path) + b"/w\xff"
+    Path(os.fsdecode(odd)).mkdir()
+    done = subprocess.run(
+        [MUR, "delegate", "toucher@1.0"], cwd=odd, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "it is not UTF-8" in done.stderr
+    assert not started.exists()

@@ -171,11 +171,11 @@ def test_another_session_s_records_are_not_delegated_from(hosts: Hosts, project:
     assert boss.wait() == 0
 
 
-@pytest.mark.slow  # The deadline is two seconds away.
+@pytest.mark.slow  # The deadline is four seconds away.
 @pytest.mark.spec("C3", "M2")
 def test_a_child_inherits_the_session_s_deadline(hosts: Hosts, project: Project) -> None:
     project.put("worker", "sleep", "1000")
-    boss = hosts.start(*delegating(project, "worker@1.0", "--task x"), options=("--deadline", "2s"))
+    boss = hosts.start(*delegating(project, "worker@1.0", "--task x"), options=("--deadline", "4s"))
     assert boss.wait() == 0
     assert project.processes == {}
     child = project.child("worker")

@@ -14,6 +14,7 @@ from murmur.adapters import child_watcher, staging
 from murmur.adapters.delegations import Delegations
 from murmur.adapters.launching import LaunchedChild
 from murmur.domain.door import DoorAsk, NoAnswer
+from murmur.domain.errors import ChildLate
 from murmur.domain.launch.completion import DelegationOutcome, parse_completion, render_completion
 from tests.adapters.launching.children_for_tests import (
     OBEDIENT,
@@ -440,3 +441,54 @@ def test_an_end_of_its_own_and_one_of_ours_at_once_give_one_outcome(
         assert outcome.status == "terminated"
         assert delegating.posts == []
     assert signal.Signals.SIGTERM.name in str(child.status) or "exit status: 5" in str(child.status)
+
+
+@pytest.mark.spec("E6", "W2")
+@pytest.mark.parametrize("ended_by", ["deadline", "parent"])
+def test_a_child_whose_word_the_door_has_taken_has_that_one_outcome_whatever_ends_it_then(
+    delegating: Delegating, ended_by: str
+) -> None:
+    child = delegating.launch(OBEDIENT, deadline=0.4 if ended_by == "deadline" else None)
+    write_own_record(child, delivered=False)
+    (name,) = delegating.outstanding()
+    (delegating.launching.parent / "delegations" / name).unlink()  # As the door does.
+    if ended_by == "parent":
+        child.shutdown()
+    outcome = told(child)
+    assert (outcome.status, outcome.reported_by, outcome.delivered) == ("ok", "child", True)
+    assert delegating.posts == []
+    assert not child.has_expired
+    assert delegating.outstanding() == []
+    child.close()
+
+
+@pytest.mark.spec("W2", "W6")
+def test_a_word_that_the_door_has_taken_is_not_posted_again_because_the_child_did_not_learn_of_it(
+    delegating: Delegating,
+) -> None:
+    child = delegating.launch(OBEDIENT)
+    write_own_record(child, delivered=False)
+    (name,) = delegating.outstanding()
+    (delegating.launching.parent / "delegations" / name).unlink()
+    os.kill(child.pid, signal.SIGKILL)
+    outcome = told(child)
+    assert (outcome.status, outcome.delivered, outcome.delivery_error) == ("ok", True, None)
+    assert (delegating.posts, delegating.warnings) == ([], [])
+    child.close()
+
+
+@pytest.mark.spec("X5", "W2")
+def test_a_child_that_is_late_to_report_itself_is_told_of_as_ended_at_its_deadline(delegating: Delegating) -> None:
+    with pytest.raises(ChildLate, match="still running after 0s and was ended at the delegation deadline"):
+        delegating.launch("orphaned", launch_deadline=0.2)
+    (post,) = delegating.posts
+    assert b"ended: terminated" in post.body
+    assert delegating.outstanding() == []
+
+
+@pytest.mark.spec("W3", "X7")
+def test_a_deadline_that_is_months_away_is_waited_for(delegating: Delegating) -> None:
+    child = delegating.launch(OBEDIENT, deadline=100 * 86400.0)
+    os.kill(child.pid, signal.SIGTERM)
+    assert told(child).status == "crashed"
+    child.close()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from murmur.adapters import child_launch, child_process, spawning, staging
+from murmur.adapters import child_launch, child_process, child_readiness, spawning, staging
 from murmur.adapters.beneath import NotReached
 from murmur.adapters.launching import LaunchGivenUp
 from murmur.adapters.spawning import mur_binary
@@ -59,7 +59,7 @@ def refusal_of(launching: Launching, **options: float) -> str:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait a moment instead of 5 s for what may never end."""
-    monkeypatch.setattr(child_launch, "DRAIN_TIMEOUT", 0.3)
+    monkeypatch.setattr(child_readiness, "DRAIN_TIMEOUT", 0.3)
 
 
 @pytest.mark.spec("X6")

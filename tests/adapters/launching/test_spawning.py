@@ -14,7 +14,6 @@ import pytest
 from murmur.adapters import spawning
 from murmur.adapters.lifelines import Lifeline
 from murmur.adapters.spawning import Cleared, Inherited, ProcessLaunch, StartedProcess, start_process
-from murmur.adapters.threads import start_thread
 from murmur.domain.secret import SpawnApproval
 from tests.adapters.processes_for_tests import ROOT, open_descriptors
 
@@ -177,17 +176,20 @@ def test_a_line_that_nobody_can_read_any_more_is_said_to_be_refused(monkeypatch:
 
 
 @pytest.mark.spec("E1")
-def test_a_thread_that_leaves_signals_to_the_main_thread_does_not_hand_that_on() -> None:
+def test_a_signal_that_the_calling_thread_holds_back_is_not_let_in_by_a_launch() -> None:
     said: list[str] = []
-    masks: list[set[int]] = []
 
     def start() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)  # Its default would end this process.
         said.append(said_by(ProcessLaunch(("grep", "SigBlk", "/proc/self/status"), PATH)))  # dash clears its own.
-        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        assert signal.SIGUSR1 in signal.sigpending()
+        signal.sigwait([signal.SIGUSR1])
 
-    start_thread("starts", start).join(20)
-    assert said == ["SigBlk:\t0000000000000000\n"]
-    assert signal.SIGTERM in masks[0]
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join(20)
+    assert said == [f"SigBlk:\t{1 << (signal.SIGUSR1 - 1):016x}\n"]
 
 
 @pytest.mark.spec("E5")
