@@ -29,6 +29,8 @@ class Delegating(Value):
     formation_id: str | None = None
     depth_remaining: int | None = None
     """How many launches may follow from one another beneath it; `None`: as many as anywhere."""
+    depth_limit: int | None = None
+    """How many may beneath a session that nobody launched; `None`: as a referee has it that nobody told."""
 
 
 def write_delegating(directory: int, delegating: Delegating) -> None:
@@ -59,17 +61,19 @@ def read_delegating(directory: int) -> Delegating | None:
 
 
 def _delegating(document: dict[str, object]) -> Delegating | None:
-    session_id, context_id, url, allow, deadline, formation, depth = map(document.get, Delegating.__match_args__)
+    session_id, context_id, url, allow, deadline, formation, depth, most = map(document.get, Delegating.__match_args__)
     if not document.keys() >= set(Delegating.__match_args__):
         return None
     if not isinstance(session_id, str) or not isinstance(context_id, str):
         return None
     if not isinstance(url, str | None) or not isinstance(formation, str | None):
         return None
-    if not isinstance(allow, list | None) or not _is_count(deadline) or not _is_count(depth):
+    if not isinstance(allow, list | None) or not _is_count(deadline):
+        return None
+    if not _is_count(depth) or not _is_count(most):
         return None
     names = None if allow is None else [each for each in allow if isinstance(each, str)]
-    return Delegating(session_id, context_id, url, names, deadline, formation, depth)
+    return Delegating(session_id, context_id, url, names, deadline, formation, depth, most)
 
 
 def _is_count(value: object) -> TypeGuard[int | None]:

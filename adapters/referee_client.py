@@ -4,6 +4,7 @@ Every function raises `SpawnRefused`, in the referee's own words or for the tran
 """
 
 from murmur.adapters.doors import HttpDoors
+from murmur.adapters.processes import SystemProcesses
 from murmur.domain.door import DoorAsk, DoorReading
 from murmur.domain.referee import Outcome
 from murmur.domain.roost_asks import (
@@ -11,6 +12,7 @@ from murmur.domain.roost_asks import (
     RegisteredChild,
     SpawnApproved,
     deregister_ask,
+    naming_process,
     read_approval,
     read_deregistration,
     read_registration,
@@ -29,8 +31,8 @@ def spawn(url: str, credential: SpawnCredential | None, name: str, version: str)
 
 
 def register(url: str, approval: SpawnApproval, session_id: str, name: str, version: str) -> RegisteredChild:
-    """Register as the child that an approval was given for."""
-    ask = register_ask(url, approval, session_id, name, version)
+    """Register this process as the child that an approval was given for."""
+    ask = naming_process(register_ask(url, approval, session_id, name, version), SystemProcesses().own_origin())
     return read_registration(ask, _reading(ask))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from murmur.adapters.identifiers import fresh_hex
+from murmur.domain.staged_names import staged_name
 
 PRIVATE_FILE = 0o600
 
@@ -30,7 +31,7 @@ def write_staged(  # noqa: PLR0913 - what is written where, and four things that
     `on_unsynced` hears of a directory that could not be fsynced, by when the file is in place.
     Raises `OSError` with the old target intact and no staged file left.
     """
-    staged = f".{name}.{os.getpid()}.{fresh_hex()}.tmp"
+    staged = staged_name(name, os.getpid(), fresh_hex())
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(staged, flags, mode, dir_fd=directory)
     try:

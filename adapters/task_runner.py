@@ -144,16 +144,26 @@ class TaskRunner:
             errors = self._records.open_log("stderr.log")
             opened.callback(os.close, errors)
             said_before = os.fstat(errors).st_size
-            outcome.exit_status = await self._ended(task, (result, errors), stdin)
+            outcome.exit_status = await self._ended(task, self._line_for(task), (result, errors), stdin)
             outcome.failure = None
             if outcome.exit_status != 0:
                 tail = read_tail(errors, _TAIL_LINES, said_before)
                 quoted = "; its last stderr lines were:" + "".join(f"\n{line}" for line in tail) if tail else ""
                 outcome.failure = f"the command ended with {status_text(outcome.exit_status)}{quoted}"
 
-    async def _ended(self, task: "Task", output: tuple[int, int], stdin: int) -> int:
+    def _line_for(self, task: "Task") -> CommandLine:
+        """Say what is started for a task. Where conversations are remembered, the command is told what was said."""
+        conversations = self._board.conversations
+        if conversations is None:
+            return self._line
+        from murmur.adapters.conversation_file import CONVERSATION_VARIABLE, write_conversation  # noqa: PLC0415 - few do
+
+        path = write_conversation(self._records, task.context_id, conversations.earlier(task.context_id))
+        return self._line.replaced(environment={**self._line.environment, CONVERSATION_VARIABLE: str(path)})
+
+    async def _ended(self, task: "Task", line: CommandLine, output: tuple[int, int], stdin: int) -> int:
         """Start a task's command and wait for its end; return its status."""
-        with closing(HostedCommand(self._line, self._log)) as command:
+        with closing(HostedCommand(line, self._log)) as command:
             command.start(output, stdin)
             self._current = command
             try:

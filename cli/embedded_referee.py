@@ -10,7 +10,7 @@ from murmur.adapters.serving import ServingThread
 from murmur.cli.from_store import ROOST_VARIABLE
 from murmur.cli.stores import stored_capsule
 from murmur.domain.door_tokens import TokenKey
-from murmur.domain.referee import Referee
+from murmur.domain.referee import Referee, SpawnLimits
 from murmur.domain.secret import SpawnCredential
 
 
@@ -24,10 +24,19 @@ def embedded_referee(
     roost = environment.get(ROOST_VARIABLE)
     if roost:
         return roost, None
-    referee = Referee(TokenKey(secrets.token_hex(32)), fresh_hex)
+    referee = Referee(TokenKey(secrets.token_hex(32)), fresh_hex, limits_of(delegating))
     allow = None if delegating.spawn_allow is None else frozenset(delegating.spawn_allow)
     credential = referee.enrol_root(delegating.session_id, allow, delegating.depth_remaining)
     server = RefereeServer(referee, stored_capsule)
     url = serving.do(server.serve)
     serving.closes(server.close)
     return url, credential
+
+
+def limits_of(delegating: Delegating) -> SpawnLimits:
+    """Return our limits: the depth is that of the referee which the session around us was registered with."""
+    ordinary = SpawnLimits()
+    depth = delegating.depth_limit
+    if depth is None:
+        depth = max(ordinary.depth, delegating.depth_remaining or 0)
+    return ordinary._replace(depth=max(0, depth))

@@ -38,6 +38,7 @@ def launch_of(
         acceptance="none" if script else lifecycle.task_acceptance,
         after_task=lifecycle.after_task,
         queue_depth=lifecycle.queue_depth,
+        threaded=lifecycle.conversation == "threaded",
         credentials=None
         if authentication is None
         else {name: credential.scopes for name, credential in authentication.credentials.items()},

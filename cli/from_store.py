@@ -38,10 +38,13 @@ def launch_from_store(
         said = visible(f"{manifest.name}@{manifest.version}")
         raise CapsuleUnreadable(f"{visible(str(file))} says that it is {said}, and the store that it is {reference}")
     launch = launch_of(manifest, unknown, capsule.folder, workdir, read_env_file=read_env_file)
-    own = {CAPSULE_VARIABLE: str(capsule.folder)}
+    environment = {**launch.environment, CAPSULE_VARIABLE: str(capsule.folder)}
+    if membership is not None:
+        # Its command asks as this session, within the depth that is left to it, and not as anybody.
+        environment.pop(ROOST_VARIABLE, None)
     return launch.replaced(
         argv=[_beside(capsule.folder, launch.argv[0]), *launch.argv[1:]],
-        environment={**launch.environment, **own},
+        environment=environment,
         session_id=session_id,
         membership=membership,
     )
@@ -59,7 +62,8 @@ def _registered(grant: SpawnApproval, session_id: str, reference: CapsuleReferen
         capsule = capsule_at(Path(registered.folder), reference)
     if registered.sha256 is not None and registered.sha256 != capsule.digest:
         raise SpawnRefused(f"the files of {reference} changed after its launch was approved")
-    return Membership(roost, registered.credential, registered.depth_remaining), capsule
+    depth = registered.depth_remaining, registered.depth_limit
+    return Membership(roost, registered.credential, *depth), capsule
 
 
 def _beside(folder: Path, program: str) -> str:

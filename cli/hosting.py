@@ -36,6 +36,7 @@ from murmur.domain.value import Value
 
 if TYPE_CHECKING:
     from murmur.cli.launched import Launched
+    from murmur.domain.conversation import Conversations
 
 _TAIL_LINES = 20
 
@@ -110,7 +111,7 @@ class _Hosting:
 
     def _hosted(self) -> HostedSession:
         launch, launcher = self._launch, self._launcher
-        board = TaskBoard(launch.acceptance, launch.after_task, launch.queue_depth)
+        board = TaskBoard(launch.acceptance, launch.after_task, launch.queue_depth, self._conversations())
         if launch.task is not None and launch.acceptance != "none":
             board.offer(mint("tsk_"), mint("ctx_"), launch.task)
         descriptor = self._records.open_log("host.log")
@@ -129,6 +130,14 @@ class _Hosting:
             if launcher is None
             else launcher.lifeline(lambda event, fields: self._trace(event, **fields)),
         )
+
+    def _conversations(self) -> "Conversations | None":
+        """Return what remembers the session's conversations, if it has any."""
+        if not self._launch.threaded:
+            return None
+        from murmur.domain.conversation import Conversations  # noqa: PLC0415 - most sessions remember nothing
+
+        return Conversations()
 
     def _door(self, board: TaskBoard) -> Door:
         launch = self._launch
@@ -166,6 +175,7 @@ class _Hosting:
             None if launch.deadline is None else round(1000 * (wiring.clock.now() + launch.deadline)),
             None if launcher is None else launcher.formation_id,
             None if launch.membership is None else launch.membership.depth_remaining,
+            None if launch.membership is None else launch.membership.depth_limit,
         )
         try:
             write_delegating(self._records.descriptor, delegating)

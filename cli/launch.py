@@ -19,6 +19,8 @@ class Membership(Value):
     credential: "SpawnCredential"
     depth_remaining: int | None = None
     """How many launches may follow from one another beneath it; `None` where its referee did not say."""
+    depth_limit: int | None = None
+    """How many may beneath a session that nobody launched; `None` likewise."""
 
 
 class Launch(Value):
@@ -34,6 +36,8 @@ class Launch(Value):
     acceptance: Acceptance = "none"
     after_task: AfterTask = "exit"
     queue_depth: int = 1
+    threaded: bool = False
+    """A task's command learns what was said before in its conversation."""
     credentials: Mapping[str, Sequence[str]] | None = None
     """Declared credentials and their scopes; `None` is a public door."""
     controlled: bool = False

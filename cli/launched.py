@@ -77,7 +77,8 @@ class Launched:
 
             member = self._launch.membership
             try:
-                deregister(member.roost, member.credential, "complete" if end.exit_status == 0 else "failed")
+                complete = end.exit_status == 0 and not end.cut_short
+                deregister(member.roost, member.credential, "complete" if complete else "failed")
             except MurmurError as error:
                 warn(f"the referee was not told of the session's end: {error.message}")
 

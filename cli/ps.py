@@ -20,13 +20,18 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 _COLOURS = {"running": "\x1b[32m", "unreachable": "\x1b[33m"}
 _SHORT = 12
-"""How many characters of an id are shown where a whole one does not fit: for a UUIDv7, random ones."""
+"""How many characters of an id are shown where a whole one does not fit: the end, which is an address as well."""
+
+_Row = tuple[Session, Liveness]
 
 
 @app.command()
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array instead of a table.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also name every file removed or kept.")] = False,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Draw who spawned whom, each row with its @N; --json stays flat.")
+    ] = False,
 ) -> None:
     """List the sessions that are really running.
 
@@ -47,7 +52,7 @@ def ps(
         if as_json:
             say_document([_as_json(session, verdict) for session, verdict in rows])
         elif rows:
-            say("\n".join(_lines(rows)))
+            say("\n".join(_tree_lines(rows) if tree else _lines(rows)))
         else:
             say("no running capsules")
         tell_of_files(listing, verbose=verbose)
@@ -80,7 +85,28 @@ def _status(verdict: Liveness) -> str:
     return "running" if isinstance(verdict, Live) else "unreachable"
 
 
-def _lines(rows: Sequence[tuple[Session, Liveness]]) -> list[str]:
+def _lines(rows: Sequence[_Row]) -> list[str]:
+    whole = _table(rows)
+    if _is_too_wide(whole):
+        whole = _table(rows, most=_SHORT)
+    return _drawn(whole)
+
+
+def _tree_lines(rows: Sequence[_Row]) -> list[str]:
+    # Imported by who wants it: a plain listing pays nothing for it.
+    from murmur.cli.tree import as_tree, narrower  # noqa: PLC0415
+
+    lineage = [(session.record.session_id, session.record.spawned_by) for session, _ in rows]
+    whole = as_tree(_table(rows), lineage, None)
+    if _is_too_wide(whole):
+        whole = as_tree(_table(rows, most=_SHORT), lineage, _SHORT)
+    while _is_too_wide(whole) and (less := narrower(whole)) is not None:
+        whole = less
+    return _drawn(whole)
+
+
+def _table(rows: Sequence[_Row], *, most: int | None = None) -> list[list[str]]:
+    """Say all that a person is shown: the heading and a line of cells a row, of an id only the last `most`."""
     formations = any(session.record.formation_id for session, _ in rows)
     heading = [
         "SESSION",
@@ -91,23 +117,26 @@ def _lines(rows: Sequence[tuple[Session, Liveness]]) -> list[str]:
         *(["FORMATION"] if formations else []),
         "URL",
     ]
-    now = wiring.clock.now()
-    ids = {session.record.session_id for session, _ in rows} | {session.record.formation_id for session, _ in rows}
+    now, end = wiring.clock.now(), slice(None if most is None else -most, None)
     cells = [
         [
-            session.record.session_id,
+            session.record.session_id[end],
             f"{session.record.capsule_name}@{session.record.capsule_version}",
             _status(verdict),
             "yes" if session.record.outlives_launcher else "no",
             uptime_text(session.record.started_at, now),
-            *([session.record.formation_id or "-"] if formations else []),
+            *([(session.record.formation_id or "-")[end]] if formations else []),
             session.record.url,
         ]
         for session, verdict in rows
     ]
-    paint = _COLOURS if in_colour() else {}
-    lines = table(heading, cells, paint)
-    if is_terminal() and max(width(line) for line in table(heading, cells)) > get_terminal_size().columns:
-        # Too narrow for whole ids: the end of one is an address as well.
-        lines = table(heading, [[cell[-_SHORT:] if cell in ids else cell for cell in row] for row in cells], paint)
-    return lines
+    return [heading, *cells]
+
+
+def _is_too_wide(lines: Sequence[Sequence[str]]) -> bool:
+    """Whether a table does not fit the terminal that it goes to."""
+    return is_terminal() and max(width(line) for line in table(lines[0], lines[1:])) > get_terminal_size().columns
+
+
+def _drawn(lines: Sequence[Sequence[str]]) -> list[str]:
+    return table(lines[0], lines[1:], _COLOURS if in_colour() else {})

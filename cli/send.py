@@ -20,6 +20,9 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def send(
     address: Annotated[str, typer.Argument(help="@N, a session id or its end.")],
     text: Annotated[str, typer.Argument(help="What is to be done; - reads it from stdin.")],
+    context: Annotated[
+        str | None, typer.Option("--context", metavar="NAME", help="Go on with the conversation of that name.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the result.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print the task as JSON.")] = False,
 ) -> None:
@@ -37,7 +40,7 @@ def send(
         try:
             task = ask_session(
                 record,
-                lambda: send_ask(record.url, record.door_token, text, message_id, blocking=wait),
+                lambda: send_ask(record.url, record.door_token, text, message_id, blocking=wait, context_id=context),
                 wiring.task_doors if wait else wiring.handover_doors,
             )
         except KeyboardInterrupt:

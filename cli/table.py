@@ -6,6 +6,8 @@ from murmur.domain.visible_text import visible
 
 _GAP = "  "
 _PLAIN = "\x1b[0m"
+_NARROW = str.maketrans("│├└─", "||`-")
+"""What is drawn in a table and takes one column, which needs no tables of widths to know."""
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]], paint: Mapping[str, str] | None = None) -> list[str]:
@@ -28,7 +30,7 @@ def _line(row: Sequence[str], widths: Sequence[int], paint: Mapping[str, str]) -
 
 def width(text: str) -> int:
     """Return how many terminal columns visible text takes."""
-    if text.isascii():
+    if text.isascii() or text.translate(_NARROW).isascii():
         return len(text)
     # A library with the tables, imported for text that needs them.
     from wcwidth import wcswidth  # noqa: PLC0415

@@ -11,7 +11,8 @@ from murmur.domain.errors import CapsuleNotFound
 from murmur.domain.value import Value
 from murmur.domain.visible_text import visible_start
 
-CAPSULE_NAME = re.compile(r"[a-z0-9-]+(?:/[a-z0-9-]+)?")
+_NAME_PART = r"[a-z0-9-]+"
+CAPSULE_NAME = re.compile(rf"{_NAME_PART}(?:/{_NAME_PART})?")
 LONGEST_VERSION = 128
 MANIFEST = "murmur.yaml"
 MANIFEST_LIMIT = 256 * 1024
@@ -49,7 +50,7 @@ def capsule_reference(name: str, version: str) -> CapsuleReference:
             f"no capsule is called {_quoted(name)}",
             hint="a name is made of a-z, 0-9 and -, with one / where there is a scope: scope/name",
         )
-    if not _is_version(version):
+    if not is_version(version):
         raise CapsuleNotFound(
             f"no capsule has the version {_quoted(version)}",
             hint=f"a version has 1 to {LONGEST_VERSION} characters, no / and no .., and does not start with a dot",
@@ -67,7 +68,13 @@ def parse_reference(text: str) -> CapsuleReference:
     return capsule_reference(name, version)
 
 
-def _is_version(text: str) -> bool:
+def is_name_part(text: str) -> bool:
+    """Whether that can be a capsule's name without a scope, or a scope."""
+    return re.fullmatch(_NAME_PART, text) is not None
+
+
+def is_version(text: str) -> bool:
+    """Whether a capsule can have that version."""
     try:
         text.encode()
     except UnicodeEncodeError:  # Half of a surrogate pair, or bytes that are not UTF-8: no record could name it.
@@ -75,6 +82,13 @@ def _is_version(text: str) -> bool:
     if not 0 < len(text) <= LONGEST_VERSION or text.startswith("."):
         return False
     return not any(part in text for part in ("/", "..", "\0"))
+
+
+def version_order(version: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Return what versions are sorted by: their numbers as numbers, so that 1.10 comes after 1.9."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", version)
+    # And by the text itself, where they differ in zeros alone.
+    return [(1, int(part), "") if part[0] in "0123456789" else (0, 0, part) for part in parts], version
 
 
 def _quoted(text: str) -> str:

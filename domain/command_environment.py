@@ -19,8 +19,9 @@ WITHHELD = frozenset((
     "MURMUR_FORMATION_PEERS",
     "MURMUR_SPAWN_GRANT",
     DETACHED,
+    "MURMUR_CONVERSATION",
 ))  # fmt: skip
-"""What a session is told by whoever launched it, and its command is not, whatever a manifest allows."""
+"""What a session is told by whoever launched it, or around it, and its command is not, whatever a manifest allows."""
 
 
 def environment_for(

@@ -176,9 +176,24 @@ def task_ask(url: str, token: DoorToken | None, task_id: str) -> DoorAsk:
     return _rpc(_addressed(url, token), "tasks/get", {"id": task_id}, token)
 
 
-def send_ask(url: str, token: DoorToken | None, text: str, message_id: str, *, blocking: bool) -> DoorAsk:
-    """Make the request that gives a session a task; raise `NoSuchAddress`."""
-    message = {"messageId": message_id, "role": "user", "parts": [{"kind": "text", "text": text}], "kind": "message"}
+def send_ask(  # noqa: PLR0913 - where it goes, and what it says
+    url: str,
+    token: DoorToken | None,
+    text: str,
+    message_id: str,
+    *,
+    blocking: bool,
+    context_id: str | None = None,
+) -> DoorAsk:
+    """Make the request that gives a session a task, in that conversation or a new one; raise `NoSuchAddress`."""
+    message: dict[str, object] = {
+        "messageId": message_id,
+        "role": "user",
+        "parts": [{"kind": "text", "text": text}],
+        "kind": "message",
+    }
+    if context_id is not None:
+        message["contextId"] = context_id
     params = {"message": message, "configuration": {"blocking": blocking}}
     return _rpc(_addressed(url, token), "message/send", params, token)
 

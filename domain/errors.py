@@ -203,3 +203,16 @@ class CapsuleUnreadable(MurmurError):
     """A capsule's folder in the store cannot be read whole, or holds what no capsule may."""
 
     code = "E-RUN-917"
+
+
+class VersionTaken(MurmurError):
+    """A store holds something else under the name and version that is to be installed."""
+
+    code = "E-RUN-918"
+    exit_status = NOT_VERIFIED
+
+
+class StoreUnusable(MurmurError):
+    """A store cannot be made or changed, for a full disk for one; the message names it. It is as it was."""
+
+    code = "E-RUN-919"

@@ -157,11 +157,15 @@ class Control(_Section):
 
 
 class Lifecycle(_Section):
-    """Which tasks the session takes, and what it does after one. `queue_depth` counts the waiting."""
+    """Which tasks the session takes, and what it does after one. `queue_depth` counts the waiting.
+
+    `conversation` says whether a task's command learns what was said before in the same conversation.
+    """
 
     task_acceptance: Literal["none", "single", "queue"] = "single"
     after_task: Literal["exit", "sleep"] = "exit"
     queue_depth: Annotated[_Number, _within(1, LONGEST_QUEUE)] = 1
+    conversation: Literal["none", "threaded"] = "none"
 
 
 class Manifest(_Section):

@@ -6,8 +6,9 @@ Tokens go to loopback addresses alone. What a referee says of its own is shown w
 from murmur.domain.door import AskLimits, DoorAsk, DoorReading, NoAnswer, NoSuchAddress, door_address
 from murmur.domain.errors import SpawnRefused
 from murmur.domain.json_text import NotJson, json_bytes, read_json
+from murmur.domain.origin import Origin, render_origin
 from murmur.domain.referee import Outcome
-from murmur.domain.roost_door import APPROVAL_HEADER, CREDENTIAL_HEADER
+from murmur.domain.roost_door import APPROVAL_HEADER, CREDENTIAL_HEADER, PROCESS_HEADER
 from murmur.domain.secret import Secret, SpawnApproval, SpawnCredential
 from murmur.domain.value import Value
 from murmur.domain.visible_text import visible, visible_start
@@ -36,6 +37,8 @@ class RegisteredChild(Value):
     sha256: str | None
     depth_remaining: int | None = None
     """How many launches may follow from one another beneath it."""
+    depth_limit: int | None = None
+    """How many may beneath a session that nobody launched."""
 
 
 def spawn_ask(url: str, credential: SpawnCredential | None, name: str, version: str) -> DoorAsk:
@@ -47,6 +50,11 @@ def register_ask(url: str, approval: SpawnApproval, session_id: str, name: str, 
     """Make the request that a child registers with; raise `SpawnRefused` for a url that it cannot be sent to."""
     body = {"session_id": session_id, "name": name, "version": version}
     return _ask(url, "/register", body, APPROVAL_HEADER, approval)
+
+
+def naming_process(ask: DoorAsk, process: Origin) -> DoorAsk:
+    """Say in a `register_ask` which process the child is: a referee can see then when it was killed."""
+    return ask.replaced(headers=(*ask.headers, (PROCESS_HEADER, render_origin(process).decode())))
 
 
 def deregister_ask(url: str, credential: SpawnCredential, outcome: Outcome) -> DoorAsk:
@@ -73,9 +81,12 @@ def read_registration(ask: DoorAsk, reading: DoorReading) -> RegisteredChild:
             folder = _text(rest.get("folder"))
             if folder is not None and (not folder.startswith("/") or "\0" in folder):
                 raise SpawnRefused(f"{_who(ask)} answered with a folder that is none")
-            depth = rest.get("depth_remaining")
             return RegisteredChild(
-                SpawnCredential(credential), folder, _text(rest.get("sha256")), depth if type(depth) is int else None
+                SpawnCredential(credential),
+                folder,
+                _text(rest.get("sha256")),
+                _count(rest.get("depth_remaining")),
+                _count(rest.get("depth_limit")),
             )
         case _:
             raise SpawnRefused(f"{_who(ask)} answered without a credential")
@@ -130,3 +141,7 @@ def _shown(ask: DoorAsk, words: str) -> str:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int else None

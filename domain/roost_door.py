@@ -12,6 +12,8 @@ from murmur.domain.capsule_store import CapsuleReference, capsule_reference
 from murmur.domain.errors import CapsuleNotFound
 from murmur.domain.ids import is_session_id
 from murmur.domain.json_text import NotJson, read_json
+from murmur.domain.origin import Origin, parse_origin
+from murmur.domain.process import PID_MAX
 from murmur.domain.referee import Approved, Child, Outcome, Referee, Refusal, Registered
 from murmur.domain.secret import SpawnApproval, SpawnCredential
 from murmur.domain.served_door import DoorRequest, DoorResponse, document, is_addressed
@@ -19,6 +21,8 @@ from murmur.domain.value import Value
 
 CREDENTIAL_HEADER = "x-murmur-spawn-credential"
 APPROVAL_HEADER = "x-murmur-spawn-approval"
+PROCESS_HEADER = "x-murmur-process"
+"""Which process registers, as its session's origin file will say it. A referee need not look at it."""
 _STATUS = "/status/"
 
 
@@ -53,14 +57,35 @@ class LookUp(Value):
     respond: Callable[[Looked, int], DoorResponse]
 
 
+Registrant = Callable[[str, Origin], None]
+"""Takes a session's id, and the process that says it is that session's."""
+
+
 class RoostDoor:
     """The door of one referee."""
 
-    def __init__(self, referee: Referee, authority: str, unnamed: SpawnCredential | None = None) -> None:
-        """Serve a referee at a loopback `host:port`. Who sends no credential asks by `unnamed`, if there is one."""
+    def __init__(
+        self,
+        referee: Referee,
+        authority: str,
+        unnamed: SpawnCredential | None = None,
+        registered: Registrant | None = None,
+    ) -> None:
+        """Serve a referee at a loopback `host:port`. Who sends no credential asks by `unnamed`, if there is one.
+
+        `registered` is called for each child that said which process it is.
+        """
         self._referee = referee
         self._authority = authority
         self._unnamed = unnamed
+        self._registered = registered
+
+    def is_about_what_runs(self, request: DoorRequest) -> bool:
+        """Whether the answer depends on which sessions run now, and is worth a look at that."""
+        if not is_addressed(request.host, self._authority) or request.origin is not None:
+            return False
+        path = request.target.partition("?")[0]
+        return (request.method, path) == ("POST", "/spawn") or path.startswith(_STATUS)
 
     def answer(self, request: DoorRequest, now: int) -> DoorResponse | LookUp:
         """Answer one request that arrived at `now`, in Unix ms."""
@@ -108,7 +133,7 @@ class RoostDoor:
         reference = _reference(body)
         refusal = self._referee.refusal_to_approve(credential, reference.name, now)
         if refusal is not None:
-            return error(403, refusal.reason)
+            return self._refused(refusal)
 
         def respond(looked: Looked, then: int) -> DoorResponse:
             if not isinstance(looked, InStore):
@@ -116,7 +141,7 @@ class RoostDoor:
             approved = self._referee.approve(credential, reference, looked.digest, then)
             match approved:
                 case Refusal():
-                    return error(403, approved.reason)
+                    return self._refused(approved)
                 case Approved():
                     return document(
                         200,
@@ -143,7 +168,7 @@ class RoostDoor:
             raise _BadRequest("a session_id is `ses_` followed by exactly 32 digits of 0-9a-f")
         refusal = self._referee.refusal_to_register(approval, session_id, reference, now)
         if refusal is not None:
-            return error(403, refusal.reason)
+            return self._refused(refusal)
 
         def respond(looked: Looked, then: int) -> DoorResponse:
             if not isinstance(looked, InStore):
@@ -152,8 +177,11 @@ class RoostDoor:
             registered = self._referee.register(approval, child, then)
             match registered:
                 case Refusal():
-                    return error(403, registered.reason)
+                    return self._refused(registered)
                 case Registered():
+                    origin = _process(request)
+                    if self._registered is not None and origin is not None:
+                        self._registered(session_id, origin)
                     # The folder, since a child's own directory is not in the project: it could not find the store.
                     return document(
                         200,
@@ -163,6 +191,7 @@ class RoostDoor:
                             "sha256": looked.digest,
                             # A child whose command launches has a referee of its own for it, and passes this on.
                             "depth_remaining": registered.depth_remaining,
+                            "depth_limit": self._referee.limits.depth,
                         },
                     )
                 case _:
@@ -175,7 +204,11 @@ class RoostDoor:
         if sent is None:
             return _without(CREDENTIAL_HEADER)
         refusal = self._referee.deregister(SpawnCredential(sent), _outcome(_body(request)))
-        return document(200, {}) if refusal is None else error(403, refusal.reason)
+        return document(200, {}) if refusal is None else self._refused(refusal)
+
+    def _refused(self, refusal: Refusal) -> DoorResponse:
+        self._referee.tell("refused", refusal.reason)
+        return error(403, refusal.reason)
 
     def _credential(self, request: DoorRequest) -> SpawnCredential | None:
         sent = request.headers.get(CREDENTIAL_HEADER)
@@ -197,6 +230,15 @@ def _without(header: str) -> DoorResponse:
 
 def _not_found(looked: NotInStore | StoreUnusable) -> DoorResponse:
     return error(404 if isinstance(looked, NotInStore) else 500, looked.reason)
+
+
+def _process(request: DoorRequest) -> Origin | None:
+    """Return the process that the caller says it is; `None` where it does not, or in words that name none."""
+    sent = request.headers.get(PROCESS_HEADER)
+    origin = None if sent is None else parse_origin(sent.encode("utf-8", "replace"))
+    if origin is None or origin.pid is None or not 0 < origin.pid <= PID_MAX or not origin.process_start:
+        return None
+    return origin
 
 
 def _body(request: DoorRequest) -> dict[str, object]:

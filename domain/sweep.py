@@ -1,22 +1,36 @@
-"""What did crashed writers leave in the running directory, and which of it may go? (H5)."""
+"""What did crashed writers leave in the running directory, or in a store, and which of it may go? (H5)."""
 
-import re
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from murmur.domain.files import FileMark, Leftover, Removed
 from murmur.domain.listing import FileNote, Listing
 from murmur.domain.liveness import states_of
-from murmur.domain.origin import UnreadOrigin
+from murmur.domain.origin import LockReading, UnreadOrigin
 from murmur.domain.ports import Clock, ProcessTable, RunningDirectory
 from murmur.domain.process import Alive, Claim, Gone, ProcessIdentity
+from murmur.domain.staged_names import staged_by
 
 STAGED_AGE = 60.0
 """Seconds after which a staged write of a process that is gone is swept."""
 STAGED_AGE_ANY = 86400.0
 """Seconds after which any staged write is swept."""
 
-# A staged write's whole name (H4). Nothing else that ends in `.tmp` is ours to remove.
-_STAGED = re.compile(r"\..+\.([0-9]{1,10})\.[0-9a-f]{32}\.tmp", re.DOTALL)
+
+def is_abandoned(lock: LockReading, *, age: float, pid_alive: bool) -> bool:
+    """Whether a staged folder may go. Its writer holds a lock on it from its first moment on.
+
+    A free lock speaks before the pid: it does so for writers in other containers too, whose pids mean nothing here,
+    and for a pid that is another process's by now. It says nothing of the moment before it was taken.
+    """
+    match lock:
+        case LockReading.HELD:
+            return False
+        case LockReading.FREE:
+            return not pid_alive or age > STAGED_AGE
+        case LockReading.UNREADABLE:  # A file system without locks.
+            return not pid_alive and age > STAGED_AGE_ANY
+        case _:
+            assert_never(lock)
 
 
 class Sweep(NamedTuple):
@@ -32,8 +46,8 @@ class Sweep(NamedTuple):
         """Look at every leftover; with `prune`, remove what evidence allows."""
         orphans: dict[str, list[Leftover]] = {}
         for leftover in self.directory.leftovers():
-            if match := _STAGED.fullmatch(leftover.name):
-                reason = self._why_stale(leftover.mark, int(match[1]))
+            if (pid := staged_by(leftover.name)) is not None:
+                reason = self._why_stale(leftover.mark, pid)
                 if reason is not None:
                     self._remove(leftover, reason)
             elif leftover.name.endswith((".control", ".origin")):

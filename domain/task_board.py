@@ -6,9 +6,12 @@ in exactly one state, and reaches at most one terminal one.
 
 from collections import OrderedDict, deque
 from enum import Enum
-from typing import Final, Literal, assert_never
+from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from murmur.domain.value import Value
+
+if TYPE_CHECKING:
+    from murmur.domain.conversation import Conversations
 
 ENDED_KEPT: Final = 1000
 """How many ended tasks stay readable."""
@@ -86,11 +89,21 @@ CancelAnswer = Unknown | Canceled | Stopping | NotCancelable
 class TaskBoard:
     """The tasks of one session."""
 
-    def __init__(self, acceptance: Acceptance, after_task: AfterTask = "exit", queue_depth: int = 1) -> None:
-        """`queue_depth` is how many tasks may wait besides the one that runs."""
+    def __init__(
+        self,
+        acceptance: Acceptance,
+        after_task: AfterTask = "exit",
+        queue_depth: int = 1,
+        conversations: "Conversations | None" = None,
+    ) -> None:
+        """`queue_depth` is how many tasks may wait besides the one that runs.
+
+        `conversations`, where there is one, remembers the tasks that are completed.
+        """
         self.acceptance = acceptance
         self.after_task = after_task
         self.queue_depth = queue_depth
+        self.conversations = conversations
         self.paused = False
         """No further task starts; what runs goes on."""
         self.draining = False
@@ -132,6 +145,8 @@ class TaskBoard:
         if task.cancel_asked:
             self._end(task, TaskState.CANCELED, message="the task was canceled")
         elif succeeded:
+            if self.conversations is not None:
+                self.conversations.add(task.context_id, task.id, asked=task.text, answered=result)
             self._end(task, TaskState.COMPLETED)
         else:
             self._end(task, TaskState.FAILED, message=message)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from murmur.adapters import capsule_store
+from murmur.adapters import capsule_folder
 from murmur.adapters.capsule_store import StoredCapsule, capsule_at, find_capsule
 from murmur.domain.capsule_store import DEPTH_LIMIT, MANIFEST_LIMIT, CapsuleReference, parse_reference
 from murmur.domain.errors import CapsuleNotFound, CapsuleUnreadable, OutOfDescriptors
@@ -237,6 +237,32 @@ def test_a_file_that_becomes_a_link_while_it_is_read_is_refused(project: Path, m
         find(project)
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_capsule_that_is_taken_away_while_it_is_read_is_never_half_of_one(
+    project: Path, tmp_path: Path, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = stored(project)
+    other = stored(tmp_path / "other", manifest="name: worker # other\n")
+    real, taken = os.stat, tmp_path / "taken"
+
+    def taking(path: str | bytes | int, **options: int | bool | None) -> os.stat_result:
+        if path == b"bin" and not taken.exists():  # As `mur uninstall` does: away first, and then apart.
+            folder.rename(taken)
+            shutil.rmtree(taken / "bin")
+            if replaced:
+                other.rename(folder)
+        return real(path, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", taking)
+    if replaced:
+        found = find(project)
+        monkeypatch.undo()
+        assert (found.manifest, found) == (b"name: worker # other\n", capsule_at(folder, WORKER))
+    else:
+        with pytest.raises(CapsuleNotFound):
+            find(project)
+
+
 @pytest.mark.parametrize(
     ("limit", "value", "reason"),
     [
@@ -249,7 +275,7 @@ def test_a_capsule_beyond_a_limit_is_refused(
 ) -> None:
     stored(project)
     find(project)
-    monkeypatch.setattr(capsule_store, limit, value)
+    monkeypatch.setattr(capsule_folder, limit, value)
     with pytest.raises(CapsuleUnreadable, match=reason):
         find(project)
 

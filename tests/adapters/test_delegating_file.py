@@ -11,7 +11,7 @@ import pytest
 from murmur.adapters.delegating_file import DELEGATING_FILE, Delegating, read_delegating, write_delegating
 from tests.adapters.processes_for_tests import open_descriptors
 
-WHOLE = Delegating("ses_1", "ctx_1", "http://localhost:1", ["worker"], 1_700_000_000_000, "frm_1", 2)
+WHOLE = Delegating("ses_1", "ctx_1", "http://localhost:1", ["worker"], 1_700_000_000_000, "frm_1", 2, 5)
 
 
 @pytest.fixture
@@ -72,6 +72,7 @@ def damaged(**changes: object) -> bytes:
         damaged(formation_id=1),
         damaged(depth_remaining="deep"),
         damaged(depth_remaining=False),
+        damaged(depth_limit="deep"),
         b" " * 300_000 + damaged(),
     ],
 )

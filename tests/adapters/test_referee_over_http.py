@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
@@ -21,11 +21,13 @@ from murmur.adapters import referee_server
 from murmur.adapters.capsule_store import StoredCapsule, capsule_at, find_capsule
 from murmur.adapters.clock import steady_milliseconds
 from murmur.adapters.referee_client import deregister, register, spawn
-from murmur.adapters.referee_server import Find, RefereeServer
+from murmur.adapters.referee_server import Find, Look, RefereeServer
 from murmur.domain.capsule_store import CapsuleReference
 from murmur.domain.door_tokens import TokenKey
-from murmur.domain.errors import SpawnRefused
-from murmur.domain.referee import Referee, SessionStatus
+from murmur.domain.errors import RegistryUnusable, SpawnRefused
+from murmur.domain.process import Claim, ProcessIdentity
+from murmur.domain.referee import Outcome, Referee, SessionStatus
+from murmur.domain.roll_call import Known, Present, Seen
 from murmur.domain.secret import SpawnApproval, SpawnCredential
 from tests.adapters.doors_for_tests import ScriptedDoor, answering, closed_port
 from tests.adapters.doors_for_tests import http as http_answer
@@ -42,13 +44,13 @@ SPAWN_BODY = b'{"name": "worker", "version": "1.0.0"}'
 class Serving:
     """A referee server on a loop in a thread of its own."""
 
-    def __init__(self, find: Find, allow: frozenset[str] | None = None) -> None:
+    def __init__(self, find: Find, allow: frozenset[str] | None = None, look: Look | None = None) -> None:
         numbers = count()
         self.referee = Referee(TokenKey(os.urandom(32).hex()), lambda: f"nonce-{next(numbers)}")
         self.root = self.referee.enrol_root(ROOT, allow)
         self.complaints: list[dict[str, Any]] = []
         self.url = ""
-        self._server = RefereeServer(self.referee, find)
+        self.server = RefereeServer(self.referee, find, unnamed=self.root if look else None, look=look)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(lambda _, context: self.complaints.append(context))
         self._started = threading.Event()
@@ -65,10 +67,10 @@ class Serving:
         assert self.complaints == []
 
     def _run(self) -> None:
-        self.url = self._loop.run_until_complete(self._server.serve())
+        self.url = self._loop.run_until_complete(self.server.serve())
         self._loop.call_soon(self._started.set)
         self._loop.run_forever()
-        self._loop.run_until_complete(self._server.close())
+        self._loop.run_until_complete(self.server.close())
         self._loop.run_until_complete(asyncio.sleep(0))
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
@@ -336,3 +338,107 @@ def test_a_steady_clock_tells_unix_milliseconds_and_never_goes_back() -> None:
     readings = [now() for _ in range(1000)]
     assert readings == sorted(readings)
     assert 1_700_000_000_000 < readings[0] < 10_000_000_000_000
+
+
+class Machine:
+    """What is to be seen running, as a look finds it."""
+
+    def __init__(self) -> None:
+        self.found = Seen([], frozenset(), {})
+        self.outcomes: dict[str, Outcome] = {}
+        self.fault: Exception | None = None
+        self.known: list[Mapping[str, Known]] = []
+        """What each look began with."""
+        self.looking = 0
+        self.begun = threading.Semaphore(0)
+        self.open = threading.Event()
+        self.open.set()
+
+    def look(self, known: Mapping[str, Known]) -> tuple[Seen, Mapping[str, Outcome]]:
+        self.looking += 1
+        assert self.looking == 1
+        self.known.append(known)
+        self.begun.release()
+        assert self.open.wait(10)
+        self.looking -= 1
+        if self.fault is not None:
+            raise self.fault
+        return self.found, self.outcomes
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+@pytest.fixture
+def roost(store: Path, machine: Machine) -> Iterator[Serving]:
+    with Serving(partial(find_capsule, start=store.parents[1], environment=os.environ), look=machine.look) as found:
+        yield found
+
+
+def test_what_runs_is_looked_at_when_somebody_asks_for_what_depends_on_it(roost: Serving, machine: Machine) -> None:
+    assert roost.ask("GET", "/health") == (200, {})
+    assert machine.known == []
+    approval = spawn(roost.url, None, "worker", "1.0.0").approval
+    assert len(machine.known) == 1
+    child = register(roost.url, approval, CHILD, "worker", "1.0.0")
+    assert len(machine.known) == 1
+    assert roost.ask("GET", f"/status/{CHILD}")[1]["status"] == "running"
+    own = machine.known[1][CHILD].claim
+    assert own.identity == ProcessIdentity(os.getpid(), own.identity.process_start)
+    machine.found = Seen([], frozenset(), {CHILD: "no process holds its pid"})
+    assert roost.ask("GET", f"/status/{CHILD}") == (
+        200,
+        {"status": "failed", "depth_remaining": 2, "live_children": 0},
+    )
+    deregister(roost.url, child.credential, "complete")
+    roost.ask("GET", f"/status/{CHILD}")
+    assert machine.known[-1] == {}
+
+
+def test_what_runs_before_anybody_is_served_is_counted(store: Path, machine: Machine) -> None:
+    machine.found = Seen([Present(CHILD, ROOT, Known(Claim(ProcessIdentity(1, "1"))))], frozenset({CHILD}), {})
+    serving = Serving(partial(find_capsule, start=store, environment=os.environ), look=machine.look)
+    serving.server.count()
+    assert serving.referee.status(ROOT) == SessionStatus("running", 3, 1)
+    with serving:
+        assert serving.ask("GET", "/health") == (200, {})
+
+
+def test_a_roost_that_cannot_tell_what_runs_approves_nothing(roost: Serving, machine: Machine) -> None:
+    machine.fault = RegistryUnusable("~/.murmur/running cannot be listed")
+    words = refused(lambda: spawn(roost.url, None, "worker", "1.0.0"))
+    assert words.endswith("refused: the referee cannot tell what runs: ~/.murmur/running cannot be listed")
+    assert roost.ask("GET", f"/status/{ROOT}")[0] == 500
+    machine.fault = None
+    assert roost.ask("GET", f"/status/{ROOT}")[1]["live_children"] == 0
+
+
+def test_a_fault_of_a_look_is_an_answer_that_quotes_nothing(
+    roost: Serving, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = threading.Semaphore(0)
+    monkeypatch.setattr(threading, "excepthook", lambda _: told.release())
+    machine.fault = ValueError("swordfish")
+    for _ in range(3):
+        assert roost.ask("GET", f"/status/{ROOT}") == (500, {"error": "the referee failed to look into its registry"})
+        assert told.acquire(timeout=10)  # Python tells of it once the answer is on its way.
+
+
+def test_all_who_ask_while_a_look_goes_on_share_the_one_after_it(roost: Serving, machine: Machine) -> None:
+    request = f"GET /status/{ROOT} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    machine.open.clear()
+    with ExitStack() as opened:
+        callers = [opened.enter_context(socket.create_connection(("127.0.0.1", roost.port))) for _ in range(20)]
+        callers[0].sendall(request)
+        assert machine.begun.acquire(timeout=10)
+        for caller in callers[1:]:
+            caller.sendall(request)
+        assert roost.ask("GET", "/health") == (200, {})  # They have been read before this.
+        callers.pop().close()  # One that leaves takes nobody's answer with it.
+        machine.found = Seen([Present(CHILD, ROOT, Known(Claim(ProcessIdentity(1, "1"))))], frozenset({CHILD}), {})
+        machine.open.set()
+        for caller in callers[1:]:
+            assert b'"live_children": 1' in caller.recv(65536).replace(b'":1', b'": 1')
+        assert len(machine.known) == 2

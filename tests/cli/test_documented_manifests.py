@@ -52,7 +52,7 @@ def started(hosts: Hosts, tmp_path: Path, name: str, environment: dict[str, str]
 
 
 def test_the_page_holds_the_manifests_that_are_tested_here() -> None:
-    assert list(MANIFESTS) == ["claude", "codex", "script", "once"]
+    assert list(MANIFESTS) == ["claude", "codex", "script", "threaded", "once"]
 
 
 @pytest.mark.spec("M1")
@@ -102,6 +102,23 @@ def test_the_script_can_be_paused_and_resumed(hosts: Hosts, tmp_path: Path) -> N
     started(hosts, tmp_path, "script", {})
     assert mur_json("control", "@1", "pause")["state"] == "paused"
     assert mur_json("control", "@1", "resume")["state"] == "running"
+
+
+@pytest.mark.spec("M1")
+def test_claude_is_told_what_was_said_before_in_the_same_conversation(
+    hosts: Hosts, tmp_path: Path, stand_ins: dict[str, str]
+) -> None:
+    started(hosts, tmp_path, "threaded", stand_ins)
+    first = mur("send", "@1", "--context", "trip", "where to?").stdout
+    assert first == "claude was asked: where to?, with key sk-ant\n"
+    second = mur("send", "@1", "--context", "trip", "and how?").stdout
+    *turns, asked = second.removeprefix("claude was asked: ").splitlines()
+    assert asked == "and how?, with key sk-ant"
+    assert [(turn["role"], turn["text"]) for turn in map(json.loads, turns)] == [
+        ("user", "where to?"),
+        ("agent", first),
+    ]
+    assert mur("send", "@1", "elsewhere").stdout == "claude was asked: elsewhere, with key sk-ant\n"
 
 
 @pytest.mark.spec("M1")

@@ -338,3 +338,101 @@ def test_every_command_refuses_a_running_directory_that_is_not_ours_alone(comman
         )
     assert ended.returncode == 6, ended.stderr
     assert ended.stderr.startswith(f"error[E-RUN-028]: {place}/.murmur")
+
+
+def numbered(number: int) -> str:
+    return f"ses_0199c4e2f1b7712a9d3e4f5061728{number:03}"
+
+
+@pytest.fixture
+def family(running: Path) -> Path:
+    """Records of a session, its two children, a grandchild, another, and one whose spawner is not listed."""
+    rows = ((1, "root", None), (2, "first", 1), (3, "other", None), (4, "deep", 2), (5, "second", 1), (6, "lone", 7))
+    for number, name, by in rows:
+        lineage = {} if by is None else {"spawned_by": numbered(by)}
+        write_record(running, session_id=numbered(number), capsule_name=name, **lineage)
+    return running
+
+
+UTF8 = {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}
+
+
+@pytest.mark.spec("O1")
+def test_a_tree_shows_who_spawned_whom_and_each_row_by_the_number_that_addresses_it(family: Path) -> None:
+    lines = mur("ps", "--tree", **UTF8).stdout.splitlines()
+    assert lines[0].split() == ["@", "SESSION", "CAPSULE", "STATUS", "DETACHED", "UPTIME", "URL"]
+    at = lines[0].index("CAPSULE")
+    assert [(line.split()[0], line[at:].partition("  unreachable")[0].rstrip()) for line in lines[1:]] == [
+        ("@1", f"lone@0.1.0 (of {numbered(7)}, not listed)"),
+        ("@4", "other@0.1.0"),
+        ("@6", "root@0.1.0"),
+        ("@5", "├─ first@0.1.0"),
+        ("@3", "│  └─ deep@0.1.0"),
+        ("@2", "└─ second@0.1.0"),
+    ]
+    assert len({line.index("unreachable") for line in lines[1:]}) == 1
+    for line in lines[1:]:
+        address, session_id = line.split()[:2]
+        plan = mur_json("stop", address, "--dry-run")
+        assert session_id in json.dumps(plan)
+
+
+@pytest.mark.spec("O1")
+def test_a_tree_changes_nothing_of_the_document_for_programs(family: Path) -> None:
+    assert mur_json("ps", "--tree") == mur_json("ps")
+    assert [row["spawned_by"] for row in mur_json("ps", "--tree")][:2] == [numbered(7), numbered(1)]
+
+
+@pytest.mark.spec("O1")
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "C", "PYTHONUTF8": "1"},
+        {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "latin-1"},
+        {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+)
+def test_a_tree_is_drawn_in_ascii_where_the_locale_has_nothing_else(family: Path, variables: dict[str, str]) -> None:
+    drawn = mur("ps", "--tree", **variables).stdout
+    assert drawn.isascii()
+    for line in ("|- first@0.1.0", "|  `- deep@0.1.0", "`- second@0.1.0"):
+        assert f"  {line}  " in drawn
+
+
+@pytest.mark.spec("O1")
+def test_a_tree_fits_a_narrow_terminal_without_the_columns_that_can_be_done_without(family: Path) -> None:
+    lines = on_a_terminal(80, "ps", "--tree", NO_COLOR="1", **UTF8).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["@", "SESSION", "CAPSULE", "STATUS"]
+    assert f"lone@0.1.0 (of {numbered(7)[-12:]}, not listed)" in lines[1]
+    assert lines[5].split()[:5] == ["@3", numbered(4)[-12:], "│", "└─", "deep@0.1.0"]
+    (family / f"{numbered(6)}.json").unlink()
+    lines = on_a_terminal(80, "ps", "--tree", NO_COLOR="1", **UTF8).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "URL" in lines[0]
+    wide = on_a_terminal(200, "ps", "--tree", NO_COLOR="1", **UTF8).splitlines()
+    assert wide[0].split() == ["@", "SESSION", "CAPSULE", "STATUS", "DETACHED", "UPTIME", "URL"]
+    assert numbered(1) in wide[2]
+
+
+@pytest.mark.spec("O1", "S5")
+def test_a_tree_of_records_that_say_anything_ends_and_shows_each_once(running: Path) -> None:
+    claims = {1: numbered(3), 2: numbered(1), 3: numbered(2), 4: numbered(4), 5: "x" * 100_000 + "\x1b[31m", 6: ""}
+    for number, by in claims.items():
+        write_record(running, session_id=numbered(number), capsule_name="└─ x", spawned_by=by)
+    ended = mur("ps", "--tree", **UTF8)
+    assert ended.returncode == 0
+    assert "\x1b" not in ended.stdout
+    assert max(map(len, ended.stdout.splitlines())) < 220
+    assert [line.split()[1] for line in ended.stdout.splitlines()[1:]] == [
+        numbered(each) for each in (6, 5, 4, 3, 1, 2)
+    ]
+    for mark in ("(of , not listed)", "(of itself)", f"(of {numbered(2)}, in a circle)", "[…], not listed)"):
+        assert mark in ended.stdout
+    assert ended.stdout.count('"└─ x@0.1.0"') == 6
+
+
+@pytest.mark.spec("O1")
+def test_a_tree_of_nothing_is_told_as_a_list_of_nothing(running: Path) -> None:
+    assert mur("ps", "--tree").stdout == "no running capsules\n"

@@ -138,6 +138,22 @@ def test_on_an_empty_machine_a_command_imports_nothing_heavy_and_no_http(
     assert not modules & (HEAVY | HTTP | other_commands(command))
 
 
+@pytest.mark.parametrize("arguments", [["list"], ["list", "--json"], ["uninstall", "worker@1.0"]], ids=" ".join)
+def test_what_is_in_the_stores_is_told_without_reading_a_manifest(
+    home: Path, arguments: Sequence[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / ".murmur" / "artifacts" / "worker" / "1.0"
+    folder.mkdir(parents=True)
+    (folder / "murmur.yaml").touch()
+    monkeypatch.chdir(tmp_path)
+    modules, done = imported_by(home, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "worker" in done.stdout
+    # Only what is staged needs a name that nobody else has.
+    needed = {"uuid_utils"} if arguments[0] == "uninstall" else set()
+    assert not modules & ((HEAVY | HTTP | {"yaml"} | COMMANDS) - needed)
+
+
 @pytest.mark.spec("O1")
 def test_printing_the_version_imports_no_adapter_and_no_record_codec(home: Path) -> None:
     modules, done = imported_by(home, "--version")
@@ -168,6 +184,20 @@ def test_listing_only_sessions_that_are_gone_imports_no_http(home: Path) -> None
     assert done.stdout == "no running capsules\n"
     assert "pruned 1 stale record" in done.stderr
     assert not modules & (HEAVY | HTTP)
+
+
+@pytest.mark.spec("O1")
+def test_a_listing_pays_nothing_for_the_tree_and_the_tree_nothing_for_the_width_of_what_it_draws(home: Path) -> None:
+    with a_process() as process:
+        record(home, process)
+        file = home / ".murmur" / "running" / f"{SESSION}.json"
+        child = json.loads(file.read_text()) | {"session_id": f"{SESSION[:-1]}7", "spawned_by": SESSION}
+        file.with_name(f"{child['session_id']}.json").write_text(json.dumps(child))
+        plain, _ = imported_by(home, "ps", LC_ALL="C.UTF-8")
+        tree, done = imported_by(home, "ps", "--tree", LC_ALL="C.UTF-8")
+    assert "└─ worker@1.0.0" in done.stdout, done.stderr
+    assert not plain & {"murmur.cli.tree", "murmur.domain.family_tree"}
+    assert not tree & HEAVY
 
 
 @pytest.mark.spec("O2")

@@ -12,6 +12,7 @@ from murmur.domain.capsule_store import (
     FolderDigest,
     capsule_reference,
     parse_reference,
+    version_order,
 )
 from murmur.domain.errors import CapsuleNotFound
 
@@ -120,3 +121,13 @@ def test_the_digest_is_made_of_the_documented_bytes() -> None:
     entries = [b"d" + b"\0" * 7 + b"\x03bin", b"x" + b"\0" * 7 + b"\x07bin/run" + content]
     last = b"f" + b"\0" * 7 + b"\x0bmurmur.yaml" + content
     assert digest.hex() == hashlib.sha256(b"murmur-capsule-v1\n" + b"".join(entries) + last).hexdigest()
+
+
+@given(st.lists(st.text("0123456789.-rcv", max_size=8)))
+def test_versions_can_be_sorted_whatever_they_are_and_numbers_count(versions: list[str]) -> None:
+    assert sorted(sorted(versions), key=version_order) == sorted(sorted(versions, reverse=True), key=version_order)
+    assert version_order("1.9") < version_order("1.9-rc1") < version_order("1.10") < version_order("2")
+
+
+def test_a_number_of_as_many_digits_as_a_version_has_sorts_too() -> None:
+    assert version_order("9" * LONGEST_VERSION) > version_order("1" * LONGEST_VERSION)

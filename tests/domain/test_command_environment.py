@@ -14,6 +14,7 @@ WITHHELD = (
     "MURMUR_FORMATION_CHANNEL",
     "MURMUR_FORMATION_PEERS",
     "MURMUR_SPAWN_GRANT",
+    "MURMUR_CONVERSATION",
 )
 _ENVIRONMENTS = st.dictionaries(st.sampled_from((*ORDINARY, *WITHHELD, "A", "B", "LCX", "MURMUR_X")), st.text())
 

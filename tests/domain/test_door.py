@@ -599,6 +599,12 @@ def test_a_task_is_given_as_one_text_part_of_a_users_message(blocking: bool) -> 
 
 
 @pytest.mark.spec("P1")
+def test_a_task_goes_on_with_the_conversation_that_is_named() -> None:
+    ask = send_ask("localhost:40123", None, "x", "msg_1", blocking=True, context_id="trip")
+    assert json.loads(ask.body)["params"]["message"]["contextId"] == "trip"
+
+
+@pytest.mark.spec("P1")
 def test_a_task_is_canceled_by_its_id() -> None:
     ask = cancel_ask("localhost:40123", None, 'tsk_"1')
     assert (ask.method, ask.target, ask.token) == ("POST", "/", None)

@@ -40,7 +40,9 @@ def test_what_is_left_out_has_its_default() -> None:
     assert manifest.network == Network(internal_port=0)
     assert manifest.network.authentication is None
     assert manifest.control is None
-    assert manifest.lifecycle == Lifecycle(task_acceptance="single", after_task="exit", queue_depth=1)
+    assert manifest.lifecycle == Lifecycle(
+        task_acceptance="single", after_task="exit", queue_depth=1, conversation="none"
+    )
 
 
 def test_authentication_without_credentials_has_none() -> None:
@@ -103,6 +105,15 @@ def test_a_number_has_its_limits(key: str, least: int, most: int) -> None:
         manifest_from({**SMALLEST, section: {name: number}})
     for wrong in (least - 1, most + 1, float(least), True, str(least), None, 10**400):
         assert [fault.place for fault in faults(**{section: {name: wrong}})] == [(section, name)]
+
+
+@pytest.mark.parametrize("value", ["", "Threaded", True, None, []])
+def test_a_conversation_is_threaded_or_none_at_all(value: object) -> None:
+    threaded = manifest_from({**SMALLEST, "lifecycle": {"conversation": "threaded"}})
+    assert threaded.lifecycle.conversation == "threaded"
+    assert faults(lifecycle={"conversation": value}) == [
+        Fault(("lifecycle", "conversation"), "it is one of none, threaded")
+    ]
 
 
 @pytest.mark.parametrize("section", ["process", "capabilities", "network", "lifecycle"])

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from itertools import count
+from itertools import count, permutations
 
 import pytest
 from hypothesis import given, settings
@@ -431,3 +431,126 @@ def test_no_order_of_events_lets_a_session_have_more_children_or_spends_twice(
             assert status is not None
             assert 0 <= status.live_children <= 4
             assert 0 <= status.depth_remaining <= 3
+
+
+def unnamed_ledger(limits: SpawnLimits | None = None) -> Ledger:
+    """A ledger whose root stands for all who have no credential."""
+    ledger = Ledger(limits=limits)
+    ledger.root = ledger.referee.enrol_unnamed(ses(1000), frozenset({"worker"}))
+    return ledger
+
+
+def test_who_has_no_credential_is_told_what_to_do_about_it() -> None:
+    referee, root = (ledger := unnamed_ledger()).referee, ledger.root
+    refusal = referee.refusal_to_approve(root, "helper", NOW)
+    assert refusal == Refusal(
+        Cause.NOT_ALLOWED,
+        "callers without a credential may not launch helper: the roost allows worker; "
+        "start it with --spawn-allow helper for that",
+    )
+    for _ in range(4):
+        ledger.launch(root)
+    refusal = referee.refusal_to_approve(root, "worker", NOW)
+    assert refusal == Refusal(
+        Cause.TOO_MANY,
+        "callers without a credential have 4 children at once already, running or about to start: the limit; "
+        "let one end, or start the roost with a higher --max-concurrent",
+    )
+
+
+def test_a_session_that_is_seen_running_counts_for_its_spawner_and_may_launch_nothing(ledger: Ledger) -> None:
+    parent = ledger.launch()
+    for number in range(50, 54):
+        ledger.referee.adopt(ses(number), ses(1))
+        ledger.referee.adopt(ses(number), ses(1))
+    assert ledger.referee.status(ses(1)) == SessionStatus("running", 2, 4)
+    assert ledger.referee.status(ses(50)) == SessionStatus("running", 1, 0)
+    assert ledger.refusal(parent) is Cause.TOO_MANY
+    ledger.referee.ended(ses(50), "failed")
+    assert ledger.referee.status(ses(50)) == SessionStatus("failed", 1, 0)
+    assert ledger.refusal(parent) is None
+
+
+def test_the_spawner_of_a_session_that_is_seen_is_taken_in_with_it(ledger: Ledger) -> None:
+    ledger.referee.adopt(ses(51), ses(50))
+    assert ledger.referee.status(ses(50)) == SessionStatus("running", 3, 1)
+    assert ledger.referee.status(ses(51)) == SessionStatus("running", 2, 0)
+    ledger.referee.ended(ses(50), "failed")
+    assert ledger.referee.status(ses(50)) == SessionStatus("failed", 3, 1)
+    assert ledger.referee.runs(ses(51))
+    assert not ledger.referee.runs(ses(50))
+    assert not ledger.referee.runs(ses(52))
+
+
+def test_a_session_counts_for_who_had_it_approved_and_for_who_spawned_it() -> None:
+    ledger = unnamed_ledger()
+    child = ledger.launch(ledger.root)
+    ledger.referee.adopt(ses(1), ses(50))
+    assert ledger.referee.status(ses(50)) == SessionStatus("running", 3, 1)
+    assert ledger.referee.status(ses(1000)) == SessionStatus("running", 3, 1)
+    ledger.referee.deregister(child, "complete")
+    assert ledger.referee.status(ses(50)) == SessionStatus("running", 3, 0)
+    assert ledger.referee.status(ses(1000)) == SessionStatus("running", 3, 0)
+    ledger.referee.adopt(ses(1), ses(50))  # Seen before it ended.
+    assert ledger.referee.status(ses(1)) == SessionStatus("complete", 2, 0)
+    assert ledger.referee.status(ses(50)) == SessionStatus("running", 3, 0)
+
+
+def test_children_of_sessions_that_nobody_launched_count_for_all_who_have_no_credential() -> None:
+    ledger = unnamed_ledger()
+    for number in range(4):
+        ledger.referee.adopt(ses(60 + number), ses(50 + number))
+    assert ledger.referee.status(ses(1000)) == SessionStatus("running", 3, 4)
+    assert ledger.refusal(ledger.root) is Cause.TOO_MANY
+    ledger.referee.adopt(ses(70), ses(60))  # A grandchild is its own parent's.
+    assert ledger.referee.status(ses(1000)) == SessionStatus("running", 3, 4)
+    ledger.referee.ended(ses(50), "failed")  # The child of who is dead goes on.
+    assert ledger.refusal(ledger.root) is Cause.TOO_MANY
+    ledger.referee.ended(ses(60), "failed")
+    assert ledger.refusal(ledger.root) is None
+
+
+def test_a_family_that_is_seen_in_any_order_counts_the_same() -> None:
+    for pairs in permutations([(ses(61), ses(60)), (ses(62), ses(61)), (ses(63), ses(62))]):
+        ledger = unnamed_ledger()
+        for child, spawner in pairs:
+            ledger.referee.adopt(child, spawner)
+        live = [ledger.referee.status(ses(number)) for number in (60, 61, 62, 63, 1000)]
+        assert [each and each.live_children for each in live] == [1, 1, 1, 0, 1]
+
+
+def test_sessions_that_say_they_spawned_themselves_or_one_another_do_no_harm() -> None:
+    ledger = unnamed_ledger()
+    ledger.referee.adopt(ses(60), ses(60))
+    assert ledger.referee.status(ses(60)) is None
+    ledger.referee.adopt(ses(60), ses(61))
+    ledger.referee.adopt(ses(61), ses(60))
+    assert ledger.referee.status(ses(60)) == SessionStatus("running", 2, 1)
+
+
+def test_only_a_session_that_is_known_as_a_spawner_alone_can_be_lost(ledger: Ledger) -> None:
+    ledger.launch()
+    ledger.referee.adopt(ses(51), ses(50))
+    for number in (1, 50, 51, 99):
+        ledger.referee.lost(ses(number))
+    assert ledger.referee.status(ses(50)) == SessionStatus("failed", 3, 1)
+    assert ledger.referee.runs(ses(1))
+    assert ledger.referee.runs(ses(51))
+
+
+def test_what_happens_is_told_without_anything_secret() -> None:
+    told: list[tuple[str, str]] = []
+    numbers = count()
+    referee = Referee(KEY, lambda: f"nonce-{next(numbers)}", tell=lambda event, detail: told.append((event, detail)))
+    root = referee.enrol_unnamed(ROOT, frozenset({"worker"}))
+    approved = referee.approve(root, WORKER, "digest", NOW)
+    assert isinstance(approved, Approved)
+    referee.register(approved.approval, Child(ses(1), WORKER, "digest", frozenset()), NOW)
+    referee.adopt(ses(2), ses(1))
+    referee.ended(ses(2), "failed", "no process holds \x1b")
+    assert told == [
+        ("approved", "worker@1.0.0 for callers without a credential"),
+        ("registered", f"{ses(1)}, worker@1.0.0 for callers without a credential"),
+        ("found", f"{ses(2)}, spawned by {ses(1)}"),
+        ("ended", f"{ses(2)}, failed: no process holds \\x1b"),
+    ]

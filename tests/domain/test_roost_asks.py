@@ -6,10 +6,12 @@ import pytest
 
 from murmur.domain.door import Answered, DoorAsk, DoorReading, NoAnswer
 from murmur.domain.errors import SpawnRefused
+from murmur.domain.origin import Origin, parse_origin
 from murmur.domain.roost_asks import (
     RegisteredChild,
     SpawnApproved,
     deregister_ask,
+    naming_process,
     read_approval,
     read_deregistration,
     read_registration,
@@ -48,6 +50,15 @@ def test_a_request_is_as_the_wire_facts_say(ask: DoorAsk, target: str, header: s
     assert (ask.method, ask.target, json.loads(ask.body)) == ("POST", target, body)
     assert [name for name, _ in ask.secrets] == [header]
     assert (ask.address.hosts, ask.address.port, ask.token) == (("127.0.0.1",), 7700, None)
+
+
+def test_a_child_says_which_process_it_is_in_a_header_of_its_own() -> None:
+    ask = naming_process(REGISTER, Origin(7, "70", boot_id="boot"))
+    assert ask.headers[:-1] == REGISTER.headers
+    name, value = ask.headers[-1]
+    assert name == "x-murmur-process"
+    assert parse_origin(value.encode()) == Origin(7, "70", boot_id="boot")
+    assert (ask.body, ask.secrets) == (REGISTER.body, REGISTER.secrets)
 
 
 def test_without_a_credential_none_is_sent() -> None:
@@ -92,6 +103,10 @@ def test_a_registration_is_read_with_or_without_the_folder() -> None:
     document = {"credential": "msc1.a.b", "folder": "/store/\udcff", "sha256": "ab"}
     child = RegisteredChild(SpawnCredential("msc1.a.b"), "/store/\udcff", "ab")
     assert read_registration(REGISTER, answered(document)) == child
+    depth = {"credential": "c", "depth_remaining": 1, "depth_limit": 5}
+    assert read_registration(REGISTER, answered(depth)) == RegisteredChild(SpawnCredential("c"), None, None, 1, 5)
+    depth = {"credential": "c", "depth_remaining": True, "depth_limit": "5"}
+    assert read_registration(REGISTER, answered(depth)) == RegisteredChild(SpawnCredential("c"), None, None)
     child = RegisteredChild(SpawnCredential("c"), None, None)
     assert read_registration(REGISTER, answered({"credential": "c"})) == child
 

@@ -8,6 +8,7 @@ import pytest
 
 from murmur.domain.capsule_store import CapsuleReference
 from murmur.domain.door_tokens import TokenKey
+from murmur.domain.origin import Origin, render_origin
 from murmur.domain.referee import Referee
 from murmur.domain.roost_door import (
     APPROVAL_HEADER,
@@ -103,7 +104,8 @@ def test_a_launch_from_approval_to_its_end(roost: Roost) -> None:
     registered = content(roost.register(approval))
     credential = registered.pop("credential")
     assert credential.startswith("msc1.")
-    assert registered == {"folder": "/store/worker/1.0.0", "sha256": "ab" * 32, "depth_remaining": 2}
+    folder = {"folder": "/store/worker/1.0.0", "sha256": "ab" * 32}
+    assert registered == {**folder, "depth_remaining": 2, "depth_limit": 3}
     status = content(roost.ask("GET", f"/status/{ROOT}"))
     assert status == {"status": "running", "depth_remaining": 3, "live_children": 1}
     ended = roost.ask("POST", "/deregister", {"outcome": "failed"}, credential=credential)
@@ -296,3 +298,62 @@ def test_no_token_shows_in_the_repr_of_a_request_or_an_answer(roost: Roost) -> N
     assert repr(answer) == "DoorResponse(200)"
     assert repr(request) == "DoorRequest(POST /spawn)"
     assert repr(roost.door.answer(request._replace(body=json.dumps(WORKER).encode()), NOW)).count("msc1.") == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "about"),
+    [
+        (DoorRequest("POST", "/spawn", b"", "localhost:7700", origin=None), True),
+        (DoorRequest("POST", "/spawn?x=1", b"", "localhost:7700", origin=None), True),
+        (DoorRequest("GET", f"/status/{ROOT}", b"", "localhost:7700", origin=None), True),
+        (DoorRequest("POST", "/register", b"", "localhost:7700", origin=None), False),
+        (DoorRequest("POST", "/deregister", b"", "localhost:7700", origin=None), False),
+        (DoorRequest("GET", "/health", b"", "localhost:7700", origin=None), False),
+        (DoorRequest("GET", "/spawn", b"", "localhost:7700", origin=None), False),
+        (DoorRequest("POST", "/spawn", b"", "evil.example", origin=None), False),
+        (DoorRequest("POST", "/spawn", b"", "localhost:7700", origin="http://localhost:7700"), False),
+    ],
+)
+def test_what_runs_is_looked_at_for_approvals_and_for_a_status(roost: Roost, asked: DoorRequest, about: bool) -> None:
+    assert roost.door.is_about_what_runs(asked) is about
+
+
+PROCESS = Origin(7, "70", boot_id="boot")
+
+
+@pytest.mark.parametrize(
+    ("sent", "process"),
+    [
+        (render_origin(PROCESS).decode(), PROCESS),
+        (None, None),
+        ("", None),
+        ("7", None),
+        ("\udcff", None),
+        ('{"pid": 7}', None),
+        ('{"pid": 0, "process_start": "70"}', None),
+        ('{"pid": 2147483648, "process_start": "70"}', None),
+        ('{"pid": 7, "process_start": ""}', None),
+        ('{"pid": "7", "process_start": "70"}', None),
+    ],
+)
+def test_a_child_that_registers_says_which_process_it_is_or_is_taken_without(
+    sent: str | None, process: Origin | None
+) -> None:
+    roost, told = Roost(), list[tuple[str, Origin]]()
+    roost.door = RoostDoor(roost.referee, "localhost:7700", None, lambda *said: told.append(said))
+    headers = {"x-murmur-spawn-approval": roost.approval()} | ({} if sent is None else {"x-murmur-process": sent})
+    body = json.dumps({"session_id": CHILD, **WORKER}).encode()
+    for status in (200, 403):  # Its approval is spent by then.
+        asked = roost.door.answer(DoorRequest("POST", "/register", body, "localhost:7700", headers=headers), NOW)
+        answer = asked.respond(HELD, NOW) if isinstance(asked, LookUp) else asked
+        assert answer.status == status
+    assert told == ([] if process is None else [(CHILD, process)])
+
+
+def test_every_refusal_is_told_for_the_log() -> None:
+    roost, told = Roost(frozenset()), list[tuple[str, str]]()
+    roost.referee.tell = lambda *said: told.append(said)
+    words = [refusal(roost.spawn())[1], refusal(roost.register("msa1.swordfish.x"))[1]]
+    words.append(refusal(roost.ask("POST", "/deregister", {"outcome": "failed"}, credential="msc1.swordfish.x"))[1])
+    assert told == [("refused", each) for each in words]
+    assert "swordfish" not in str(told)

@@ -9,7 +9,7 @@ from murmur.domain.listing import FileNote, Listing, list_sessions
 from murmur.domain.origin import LockReading, Origin, render_origin
 from murmur.domain.process import ProcessIdentity
 from murmur.domain.record import render_record
-from murmur.domain.sweep import Sweep
+from murmur.domain.sweep import STAGED_AGE, STAGED_AGE_ANY, Sweep, is_abandoned
 from tests.fakes.processes import HERE, FakeProcesses
 from tests.fakes.recorded import a_record, an_origin, session_id
 from tests.fakes.running_directory import FakeRunningDirectory
@@ -331,3 +331,21 @@ def test_a_leftover_that_was_not_removed_is_not_reported_as_removed() -> None:
     assert listing.removed == []
     assert listing.kept == [FileNote(kept, "it changed while it was looked at")]
     assert listing.vanished == [vanished]
+
+
+# ---- staged folders of a store ----
+
+
+@pytest.mark.spec("H5")
+@pytest.mark.parametrize("pid_alive", [True, False])
+@pytest.mark.parametrize("age", [0.0, STAGED_AGE + 1, STAGED_AGE_ANY + 1])
+@pytest.mark.parametrize("lock", LockReading)
+def test_a_staged_folder_goes_only_when_nobody_can_be_at_work_on_it(
+    lock: LockReading, age: float, pid_alive: bool
+) -> None:
+    goes = {
+        LockReading.HELD: False,
+        LockReading.FREE: not pid_alive or age > STAGED_AGE,
+        LockReading.UNREADABLE: not pid_alive and age > STAGED_AGE_ANY,
+    }
+    assert is_abandoned(lock, age=age, pid_alive=pid_alive) == goes[lock]

@@ -1,5 +1,6 @@
 """Which task runs, which wait, which are over: the board of one session (M5, and the wire facts of the door)."""
 
+import json
 from itertools import count
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from murmur.domain.conversation import Conversations
 from murmur.domain.task_board import (
     ENDED_KEPT,
     Acceptance,
@@ -287,6 +289,32 @@ def test_a_task_that_is_over_holds_its_text_no_longer(acceptance: Acceptance) ->
     for task in others:
         board.cancel(task.id)
     assert [task.text for task in (first, *others)] == ["", "", ""]
+
+
+@pytest.mark.spec("M1")
+def test_what_was_said_is_what_completed_tasks_said_and_no_others() -> None:
+    said = Conversations()
+    board = TaskBoard("queue", "sleep", 3, said)
+    for succeeded in (True, False):
+        board.offer(f"t{succeeded}", "ctx", f"asked {succeeded}")
+        ran(board, succeeded=succeeded, result=f"answered {succeeded}")
+    board.offer("canceled", "ctx", "x")
+    board.start_next()
+    board.cancel("canceled")
+    board.finished(succeeded=True, result="y", message=None)
+    board.offer("elsewhere", "other", "x")
+    board.offer("waiting", "ctx", "x")
+    board.cancel("waiting")
+    board.draining = True
+    assert board.offer("rejected", "ctx", "x").state is TaskState.REJECTED
+    turns = [json.loads(line) for line in said.earlier("ctx").splitlines()]
+    assert turns == [
+        {"role": "user", "text": "asked True", "task_id": "tTrue"},
+        {"role": "agent", "text": "answered True", "task_id": "tTrue"},
+    ]
+    assert said.earlier("other") == b""
+    ran(board, result="y")
+    assert said.earlier("other") != b""
 
 
 @pytest.mark.spec("M1")
