@@ -125,16 +125,16 @@ class ChildWatcher:
                 pass
             case RetryOnce():
                 assert recorded is not None
-                self._report(recorded)
+                self._report(recorded, recorded)
             case RecordTerminated():
                 record(terminated_outcome(told.child, milliseconds), told.store, told.warn)
             case PostTerminated():
                 assert self._bound is not None
-                self._report(expired_outcome(told.child, milliseconds, self._bound))
+                self._report(expired_outcome(told.child, milliseconds, self._bound), told.store.read())
             case PostCrashed():
                 assert not isinstance(ending, Deliberate)
                 tail = self._errors.lines_at_end()
-                self._report(crashed_outcome(told.child, milliseconds, ending.status, tail))
+                self._report(crashed_outcome(told.child, milliseconds, ending.status, tail), None)
             case _:
                 assert_never(action)
 
@@ -149,14 +149,21 @@ class ChildWatcher:
             record(recorded.replaced(delivered=True, delivery_error=None), told.store, told.warn)
         return recorded is not None
 
-    def _report(self, outcome: DelegationOutcome) -> None:
+    def _report(self, outcome: DelegationOutcome, own: DelegationOutcome | None) -> None:
+        """Record and post an outcome; `own` is what the child recorded.
+
+        A post of the child's may still be on its way to the door: it is the door that says whose word it takes.
+        """
         told = self._told
         if not told.marker.withdraw():
             # The door has the child's word, and takes no other.
             record(outcome, told.store, told.warn)
             return
         self._stand_again()
-        report(told.handle, outcome, told.store, told.doors, told.warn)
+        reported = report(told.handle, outcome, told.store, told.doors, told.warn)
+        if not reported.delivered and not told.marker.remove() and own is not None:
+            record(own.replaced(delivered=True, delivery_error=None), told.store, told.warn)
+            self._expired = False
 
     def _stand_again(self) -> None:
         """Let the delegation be outstanding once more: the child cannot tell of its end any more, and we can."""

@@ -82,6 +82,6 @@ class Marker:
                 self._was_outstanding = self._delegations.take(self._delegation_id)
             return self._was_outstanding
 
-    def remove(self) -> None:
-        """Leave nothing of it. Idempotent."""
-        self._delegations.take(self._delegation_id)
+    def remove(self) -> bool:
+        """Leave nothing of it; say whether it was there."""
+        return self._delegations.take(self._delegation_id)

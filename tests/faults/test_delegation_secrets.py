@@ -3,20 +3,18 @@
 import json
 import os
 import re
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cli.capsules_for_tests import LIMIT, Family, Project, children_of, event, files_of
 from tests.cli.conftest import MUR, Hosts
 
-if TYPE_CHECKING:
-    import subprocess
-
-SECRET = re.compile(rb"(?:msa1|msc1|mdt1)\.[\w-]+")
+SECRET = re.compile(rb"(?:msa1|msc1|mdt1|ctl1)\.[\w-]+")
 BEARER = {"authentication": {"scheme": "bearer", "credentials": {"watcher": {"scopes": ["tasks/get"]}}}}
 
 
@@ -29,6 +27,15 @@ def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 @pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where whoever wants a temporary file makes it."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    return place
+
+
+@pytest.fixture
 def hosts(home: Path) -> Iterator[Hosts]:
     started = Hosts()
     yield started
@@ -36,23 +43,59 @@ def hosts(home: Path) -> Iterator[Hosts]:
 
 
 class Scan:
-    """What /proc says of a process and all its descendants, read again and again."""
+    """What /proc says of a process and all its descendants, read again and again.
+
+    One once seen is read on when its parent has gone.
+    """
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self.seen: set[int] = set()
+        self.seen = {pid}
         self.found: set[tuple[str, bytes]] = set()
 
     def once(self) -> None:
-        waiting = [self._pid]
+        waiting, read = list(self.seen), set[int]()
         while waiting:
             pid = waiting.pop()
+            if pid in read:
+                continue
+            read.add(pid)
             self.seen.add(pid)
             for name in ("cmdline", "environ"):
                 with suppress(OSError):
                     content = Path("/proc", str(pid), name).read_bytes()
                     self.found |= {(name, secret) for secret in SECRET.findall(content)}
             waiting += children_of(pid)
+
+    def until_ended(self, process: "subprocess.Popen[str]") -> int:
+        """Read until the process has ended; return how often."""
+        deadline, times = time.monotonic() + LIMIT, 0
+        while process.poll() is None:
+            assert time.monotonic() < deadline, "it does not end"
+            self.once()
+            times += 1
+        return times
+
+
+@pytest.mark.parametrize("kind", ["msa1", "msc1", "mdt1", "ctl1"])
+def test_the_scan_finds_a_secret_in_the_argv_and_in_the_environment_of_a_descendant(
+    project: Project, kind: str
+) -> None:
+    up, text = project.fifo(), f"{kind}.payload-1_2"
+    # The outer one reads it from its stdin, as a child does its approval; only the inner one has it in /proc.
+    inner = f"echo up >{up}; read -r _; exit 0"
+    with subprocess.Popen(
+        ["sh", "-c", f"read -r text; SHOWN=$text sh -c '{inner}' sh \"$text\"; exit 0"],
+        stdin=subprocess.PIPE, text=True,
+    ) as outer:  # fmt: skip
+        assert outer.stdin is not None
+        scan = Scan(outer.pid)
+        scan.once()
+        assert scan.found == set()
+        outer.stdin.write(f"{text}\n")
+        outer.stdin.flush()
+        up.line()
+        scan.once()
+    assert scan.found == {("cmdline", text.encode()), ("environ", text.encode())}
 
 
 def session_that_delegates(project: Project, hosts: Hosts) -> "subprocess.Popen[str]":
@@ -73,7 +116,7 @@ def session_that_delegates(project: Project, hosts: Hosts) -> "subprocess.Popen[
 @pytest.mark.spec("I3", "C3", "C5", "X1")
 @pytest.mark.parametrize("inside", [False, True])
 def test_nothing_secret_is_in_proc_in_a_file_or_in_what_is_printed(
-    project: Project, hosts: Hosts, inside: bool
+    project: Project, hosts: Hosts, temporary: Path, inside: bool
 ) -> None:
     up, gate = project.fifo(), project.fifo()
     # A command with a grandchild, which fails, so that everything that is said of a failure is said.
@@ -94,7 +137,10 @@ def test_nothing_secret_is_in_proc_in_a_file_or_in_what_is_printed(
         # Ourselves, our child's host, its two watchers, its command and that one's child: all were looked at.
         assert len(family.pidfds) >= 6
     during = [(path, SECRET.findall(content)) for path, content in files_of(project.home)]
+    assert [path for path, content in files_of(temporary) if SECRET.search(content)] == []
     gate.let_on()
+    # On and on while the child ends and reports, until whoever delegates has ended too.
+    assert scan.until_ended(process) > 0
     said = "".join(process.communicate(timeout=LIMIT))
     assert process.returncode == (0 if inside else 1)
     if inside:
@@ -107,6 +153,7 @@ def test_nothing_secret_is_in_proc_in_a_file_or_in_what_is_printed(
     assert SECRET.search(said.encode()) is None
     assert [path for path, content in files_of(project.home) if SECRET.search(content)] == []
     assert [path for path, content in files_of(project.path) if SECRET.search(content)] == []
+    assert [path for path, content in files_of(temporary) if SECRET.search(content)] == []
     assert event(project.child("worker"), "session_end")["exit_status"] == 1
 
 

@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 from murmur.adapters import child_watcher, staging
 from murmur.adapters.delegations import Delegations
 from murmur.adapters.launching import LaunchedChild
-from murmur.domain.door import DoorAsk, NoAnswer
+from murmur.domain.door import Answered, DoorAsk, DoorReading, NoAnswer
 from murmur.domain.errors import ChildLate
 from murmur.domain.launch.completion import DelegationOutcome, parse_completion, render_completion
 from tests.adapters.launching.children_for_tests import (
@@ -491,4 +492,32 @@ def test_a_deadline_that_is_months_away_is_waited_for(delegating: Delegating) ->
     child = delegating.launch(OBEDIENT, deadline=100 * 86400.0)
     os.kill(child.pid, signal.SIGTERM)
     assert told(child).status == "crashed"
+    child.close()
+
+
+class Overtaken:
+    """A door that reads a post of the child's, which was on its way, before the launcher's own."""
+
+    def __init__(self, parent: Path) -> None:
+        self._place = parent / "delegations"
+
+    def probe(self, asks: Sequence[DoorAsk]) -> Sequence[DoorReading]:
+        (marker,) = self._place.iterdir()
+        marker.unlink()
+        return [Answered(403, b"") for _ in asks]
+
+
+@pytest.mark.spec("E6", "W6")
+@pytest.mark.parametrize("ended_by", ["deadline", "kill"])
+def test_a_word_of_the_child_s_that_the_door_reads_before_ours_is_the_outcome(
+    delegating: Delegating, ended_by: str
+) -> None:
+    delegating.doors = Overtaken(delegating.launching.parent)  # type: ignore[assignment]
+    child = delegating.launch(OBEDIENT, deadline=0.4 if ended_by == "deadline" else None)
+    write_own_record(child, delivered=False)
+    if ended_by == "kill":
+        os.kill(child.pid, signal.SIGKILL)
+    outcome = told(child)
+    assert (outcome.status, outcome.reported_by, outcome.delivered) == ("ok", "child", True)
+    assert not child.has_expired
     child.close()
