@@ -7,7 +7,7 @@ from murmur.adapters.beneath import NotReached, open_directory
 from murmur.adapters.completions import CompletionStore
 from murmur.adapters.records_directory import read_tail
 from murmur.domain.json_text import NotJson, read_json
-from murmur.domain.referee import Outcome
+from murmur.domain.spawn_terms import Outcome
 
 _TRACE = "trace.jsonl"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -6,7 +6,6 @@ Every function raises `SpawnRefused`, in the referee's own words or for the tran
 from murmur.adapters.doors import HttpDoors
 from murmur.adapters.processes import SystemProcesses
 from murmur.domain.door import DoorAsk, DoorReading
-from murmur.domain.referee import Outcome
 from murmur.domain.roost_asks import (
     REFEREE_LIMITS,
     RegisteredChild,
@@ -20,6 +19,7 @@ from murmur.domain.roost_asks import (
     spawn_ask,
 )
 from murmur.domain.secret import SpawnApproval, SpawnCredential
+from murmur.domain.spawn_terms import Outcome
 
 _DOORS = HttpDoors(REFEREE_LIMITS)
 

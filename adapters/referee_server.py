@@ -16,11 +16,12 @@ from murmur.adapters.door_server import DoorServer, bind_door
 from murmur.adapters.threads import start_thread
 from murmur.domain.capsule_store import MANIFEST, CapsuleReference
 from murmur.domain.errors import CapsuleNotFound, MurmurError
-from murmur.domain.referee import Outcome, Referee
+from murmur.domain.referee import Referee
 from murmur.domain.roll_call import Known, RollCall, Seen
 from murmur.domain.roost_door import InStore, Looked, LookUp, NotInStore, RoostDoor, StoreUnusable, error
 from murmur.domain.secret import SpawnCredential
 from murmur.domain.served_door import DoorRequest, DoorResponse
+from murmur.domain.spawn_terms import Outcome
 from murmur.domain.visible_text import visible
 
 _ADDRESS = "127.0.0.1"

@@ -22,8 +22,9 @@ from murmur.adapters.referee_server import RefereeServer
 from murmur.adapters.serving import ServingThread
 from murmur.domain.door_tokens import TokenKey
 from murmur.domain.launch.request import ChildLaunchRequest, Spawner
-from murmur.domain.referee import Referee, SpawnLimits
+from murmur.domain.referee import Referee
 from murmur.domain.secret import SpawnApproval
+from murmur.domain.spawn_terms import SpawnLimits
 
 _SESSION = "ses_0198f3a27c6e7d4281f0a1b2c3d4e5f6"
 _NOBODY = "http://127.0.0.1:9"

@@ -10,8 +10,9 @@ from murmur.adapters.serving import ServingThread
 from murmur.cli.from_store import ROOST_VARIABLE
 from murmur.cli.stores import stored_capsule
 from murmur.domain.door_tokens import TokenKey
-from murmur.domain.referee import Referee, SpawnLimits
+from murmur.domain.referee import Referee
 from murmur.domain.secret import SpawnCredential
+from murmur.domain.spawn_terms import SpawnLimits
 
 
 def embedded_referee(

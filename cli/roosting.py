@@ -19,8 +19,9 @@ from murmur.cli.output import announce, note, warn
 from murmur.cli.stores import stored_capsule
 from murmur.domain.door_tokens import TokenKey
 from murmur.domain.errors import DoorNotOpened
-from murmur.domain.referee import Outcome, Referee, SpawnLimits
+from murmur.domain.referee import Referee
 from murmur.domain.roll_call import Known, Seen, seen
+from murmur.domain.spawn_terms import Outcome, SpawnLimits
 from murmur.domain.uptime import started_at_text
 from murmur.domain.value import Value
 

@@ -12,7 +12,8 @@ from murmur.domain.liveness import states_of
 from murmur.domain.origin import LockReading, Origin
 from murmur.domain.ports import ProcessTable
 from murmur.domain.process import Alive, Claim, Gone, ProcessIdentity
-from murmur.domain.referee import Outcome, Referee
+from murmur.domain.referee import Referee
+from murmur.domain.spawn_terms import Outcome
 from murmur.domain.value import Value
 
 

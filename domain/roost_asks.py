@@ -7,9 +7,9 @@ from murmur.domain.door import AskLimits, DoorAsk, DoorReading, NoAnswer, NoSuch
 from murmur.domain.errors import SpawnRefused
 from murmur.domain.json_text import NotJson, json_bytes, read_json
 from murmur.domain.origin import Origin, render_origin
-from murmur.domain.referee import Outcome
 from murmur.domain.roost_door import APPROVAL_HEADER, CREDENTIAL_HEADER, PROCESS_HEADER
 from murmur.domain.secret import Secret, SpawnApproval, SpawnCredential
+from murmur.domain.spawn_terms import Outcome
 from murmur.domain.value import Value
 from murmur.domain.visible_text import visible, visible_start
 

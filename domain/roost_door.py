@@ -14,9 +14,10 @@ from murmur.domain.ids import is_session_id
 from murmur.domain.json_text import NotJson, read_json
 from murmur.domain.origin import Origin, parse_origin
 from murmur.domain.process import PID_MAX
-from murmur.domain.referee import Approved, Child, Outcome, Referee, Refusal, Registered
+from murmur.domain.referee import Referee
 from murmur.domain.secret import SpawnApproval, SpawnCredential
 from murmur.domain.served_door import DoorRequest, DoorResponse, document, is_addressed
+from murmur.domain.spawn_terms import Approved, Child, Outcome, Refusal, Registered
 from murmur.domain.value import Value
 
 CREDENTIAL_HEADER = "x-murmur-spawn-credential"

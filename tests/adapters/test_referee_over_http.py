@@ -26,9 +26,10 @@ from murmur.domain.capsule_store import CapsuleReference
 from murmur.domain.door_tokens import TokenKey
 from murmur.domain.errors import RegistryUnusable, SpawnRefused
 from murmur.domain.process import Claim, ProcessIdentity
-from murmur.domain.referee import Outcome, Referee, SessionStatus
+from murmur.domain.referee import Referee
 from murmur.domain.roll_call import Known, Present, Seen
 from murmur.domain.secret import SpawnApproval, SpawnCredential
+from murmur.domain.spawn_terms import Outcome, SessionStatus
 from tests.adapters.doors_for_tests import ScriptedDoor, answering, closed_port
 from tests.adapters.doors_for_tests import http as http_answer
 from tests.adapters.processes_for_tests import open_descriptors

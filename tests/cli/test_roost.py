@@ -16,7 +16,7 @@ import pytest
 
 from murmur.adapters.delegating_file import Delegating
 from murmur.cli.embedded_referee import limits_of
-from murmur.domain.referee import SpawnLimits
+from murmur.domain.spawn_terms import SpawnLimits
 from tests.cli.capsules_for_tests import Family, Project, children_of, event, trace, until
 from tests.cli.conftest import MUR, Hosts, mur, record, write_record
 

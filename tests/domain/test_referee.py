@@ -13,17 +13,9 @@ from hypothesis import strategies as st
 from murmur.domain import referee as module
 from murmur.domain.capsule_store import CapsuleReference
 from murmur.domain.door_tokens import DoorKeys, TokenKey
-from murmur.domain.referee import (
-    Approved,
-    Cause,
-    Child,
-    Referee,
-    Refusal,
-    Registered,
-    SessionStatus,
-    SpawnLimits,
-)
+from murmur.domain.referee import Referee
 from murmur.domain.secret import SpawnApproval, SpawnCredential
+from murmur.domain.spawn_terms import Approved, Cause, Child, Refusal, Registered, SessionStatus, SpawnLimits
 
 RAW_KEY = bytes(range(32))
 KEY = TokenKey(RAW_KEY.hex())

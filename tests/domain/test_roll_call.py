@@ -9,9 +9,10 @@ from murmur.domain.door_tokens import TokenKey
 from murmur.domain.listing import list_sessions
 from murmur.domain.origin import Origin
 from murmur.domain.record import RunningRecord, render_record
-from murmur.domain.referee import Approved, Child, Outcome, Referee, Registered, SessionStatus
+from murmur.domain.referee import Referee
 from murmur.domain.roll_call import RollCall, seen
 from murmur.domain.secret import SpawnCredential
+from murmur.domain.spawn_terms import Approved, Child, Outcome, Registered, SessionStatus
 from tests.fakes.processes import HERE, FakeProcesses
 from tests.fakes.recorded import a_record, an_origin, session_id
 from tests.fakes.running_directory import FakeRunningDirectory

@@ -29,8 +29,9 @@ from murmur.domain.door_tokens import TokenKey
 from murmur.domain.errors import ChildNotLaunched
 from murmur.domain.launch.completion import DelegationOutcome, parse_completion
 from murmur.domain.launch.request import ChildLaunchRequest, Spawner
-from murmur.domain.referee import Referee, SpawnLimits
+from murmur.domain.referee import Referee
 from murmur.domain.secret import SpawnCredential
+from murmur.domain.spawn_terms import SpawnLimits
 from tests.adapters.doors_for_tests import closed_port
 from tests.adapters.processes_for_tests import open_descriptors
 from tests.cli.capsules_for_tests import LIMIT, Family, Project, children_of, outstanding, trace, until
