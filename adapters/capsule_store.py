@@ -200,7 +200,7 @@ def capsule_in(store: Path, reference: CapsuleReference) -> StoredCapsule | None
             # One that is uninstalled is taken away first, and then apart: what is still in its place was read whole.
             if _is_in_place(reference.version, levels):
                 if contents.manifest is None:
-                    raise unreadable(path / MANIFEST, "it was removed while the capsule was read")
+                    raise unreadable(path / MANIFEST, "it is no regular file, or was removed meanwhile")
                 return StoredCapsule(reference.name, reference.version, path, contents.digest, contents.manifest)
     raise unreadable(path, "it was replaced each time that it was read")
 

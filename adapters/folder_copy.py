@@ -54,7 +54,7 @@ class FolderCopy:
         """Make a directory and give it to be written into; it is on the disk when this is left."""
         wanted = directory_mode(mode)
         with writing_to(self._store):
-            os.mkdir(name, wanted, dir_fd=self._descriptor)
+            make_directory(name, wanted, self._descriptor)
             descriptor = os.open(name, _DIRECTORY, dir_fd=self._descriptor)
         try:
             with writing_to(self._store):
@@ -64,6 +64,14 @@ class FolderCopy:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def make_directory(name: str | bytes, mode: int, parent: int) -> None:
+    """Make a directory that its owner may enter, whatever the umask. Raises `OSError`."""
+    os.mkdir(name, mode, dir_fd=parent)
+    made = stat.S_IMODE(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
+    if made & stat.S_IRWXU != stat.S_IRWXU:
+        os.chmod(name, made | stat.S_IRWXU, dir_fd=parent)
 
 
 def directory_mode(mode: int) -> int:

@@ -7,6 +7,7 @@ from murmur.adapters.doors import HttpDoors
 from murmur.adapters.processes import SystemProcesses
 from murmur.domain.door import DoorAsk, DoorReading
 from murmur.domain.roost_asks import (
+    DEREGISTER_LIMITS,
     REFEREE_LIMITS,
     RegisteredChild,
     SpawnApproved,
@@ -22,6 +23,7 @@ from murmur.domain.secret import SpawnApproval, SpawnCredential
 from murmur.domain.spawn_terms import Outcome
 
 _DOORS = HttpDoors(REFEREE_LIMITS)
+_AT_ONCE = HttpDoors(DEREGISTER_LIMITS)
 
 
 def spawn(url: str, credential: SpawnCredential | None, name: str, version: str) -> SpawnApproved:
@@ -39,9 +41,9 @@ def register(url: str, approval: SpawnApproval, session_id: str, name: str, vers
 def deregister(url: str, credential: SpawnCredential, outcome: Outcome) -> None:
     """Tell of a session's end."""
     ask = deregister_ask(url, credential, outcome)
-    read_deregistration(ask, _reading(ask))
+    read_deregistration(ask, _reading(ask, _AT_ONCE))
 
 
-def _reading(ask: DoorAsk) -> DoorReading:
-    (reading,) = _DOORS.probe([ask])
+def _reading(ask: DoorAsk, doors: HttpDoors = _DOORS) -> DoorReading:
+    (reading,) = doors.probe([ask])
     return reading

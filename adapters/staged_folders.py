@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from murmur.adapters.clock import SystemClock
+from murmur.adapters.folder_copy import make_directory
 from murmur.adapters.identifiers import fresh_hex
 from murmur.adapters.processes import SystemProcesses
 from murmur.domain.origin import LockReading
@@ -26,7 +27,7 @@ _OPEN = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def staged_folder(store: int, mode: int) -> Iterator[tuple[str, int]]:
     """Make a folder in an open store; give its name and a descriptor. It is removed unless it was renamed by then."""
     name = staged_name("install", os.getpid(), fresh_hex())
-    os.mkdir(name, mode, dir_fd=store)
+    make_directory(name, mode, store)
     try:
         descriptor = os.open(name, _OPEN, dir_fd=store)
         try:

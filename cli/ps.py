@@ -96,7 +96,7 @@ def _tree_lines(rows: Sequence[_Row]) -> list[str]:
     # Imported by who wants it: a plain listing pays nothing for it.
     from murmur.cli.tree import as_tree, narrower  # noqa: PLC0415
 
-    lineage = [(session.record.session_id, session.record.spawned_by) for session, _ in rows]
+    lineage = [(session.record.session_id, session.record.spawned_by or None) for session, _ in rows]
     whole = as_tree(_table(rows), lineage, None)
     if _is_too_wide(whole):
         whole = as_tree(_table(rows, most=_SHORT), lineage, _SHORT)

@@ -44,10 +44,12 @@ def roost(
 
 def _names(given: list[str]) -> frozenset[str]:
     from murmur.domain.capsule_store import CAPSULE_NAME  # noqa: PLC0415 - as above
+    from murmur.domain.visible_text import visible_start  # noqa: PLC0415
 
     for name in given:
         if CAPSULE_NAME.fullmatch(name) is None:
+            shown = visible_start(name, 100)
             raise typer.BadParameter(
-                f"--spawn-allow {name}: give a capsule's name, without a version, such as worker or scope/worker"
+                f"--spawn-allow {shown}: give a capsule's name, without a version, such as worker or scope/worker"
             )
     return frozenset(given)

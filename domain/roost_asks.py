@@ -15,6 +15,8 @@ from murmur.domain.visible_text import visible, visible_start
 
 REFEREE_LIMITS = AskLimits(2.0, 60.0, 62.0)
 """How long a referee is waited for: it reads all files of a capsule, and maybe those of others before."""
+DEREGISTER_LIMITS = AskLimits(2.0, 3.0, 4.0)
+"""How long it is waited for to hear of an end, which it can do at once: a session is not to be held up by that."""
 _WORDS_SHOWN = 500
 _JSON = (("Content-Type", "application/json"), ("Accept", "application/json"))
 

@@ -308,6 +308,22 @@ def test_whichever_call_fails_nothing_is_left_and_a_further_install_succeeds(
     assert failing > 20
 
 
+def test_a_umask_that_takes_its_owner_s_bits_leaves_nothing_that_its_owner_cannot_remove(
+    source: Path, store: Store
+) -> None:
+    # As root every mode can be entered, so the modes are looked at.
+    store.path.mkdir(parents=True)
+    before = os.umask(0o777)
+    try:
+        install(source, store)
+    finally:
+        os.umask(before)
+    folders = [each for each in store.path.rglob("*") if each.is_dir()]
+    assert folders
+    inside = [each for each in folders if "1.0.0" in each.parts]
+    assert [stat.filemode(each.stat().st_mode) for each in inside] == ["drwx------"] * len(inside)
+
+
 def test_a_disk_that_is_full_leaves_nothing(source: Path, store: Store) -> None:
     # A limit on the size of files, which the kernel holds to as it does to the size of a disk.
     (source / "large").write_bytes(b"x" * 300_000)

@@ -17,9 +17,10 @@ from typing import Any, Self
 import pytest
 
 import murmur.adapters.manifest_file  # noqa: F401 - so that no test waits while it is imported
-from murmur.adapters import referee_server
+from murmur.adapters import referee_client, referee_server
 from murmur.adapters.capsule_store import StoredCapsule, capsule_at, find_capsule
 from murmur.adapters.clock import steady_milliseconds
+from murmur.adapters.doors import HttpDoors
 from murmur.adapters.referee_client import deregister, register, spawn
 from murmur.adapters.referee_server import Find, Look, RefereeServer
 from murmur.domain.capsule_store import CapsuleReference
@@ -28,6 +29,7 @@ from murmur.domain.errors import RegistryUnusable, SpawnRefused
 from murmur.domain.process import Claim, ProcessIdentity
 from murmur.domain.referee import Referee
 from murmur.domain.roll_call import Known, Present, Seen
+from murmur.domain.roost_asks import DEREGISTER_LIMITS
 from murmur.domain.secret import SpawnApproval, SpawnCredential
 from murmur.domain.spawn_terms import Outcome, SessionStatus
 from tests.adapters.doors_for_tests import ScriptedDoor, answering, closed_port
@@ -443,3 +445,12 @@ def test_all_who_ask_while_a_look_goes_on_share_the_one_after_it(roost: Serving,
         for caller in callers[1:]:
             assert b'"live_children": 1' in caller.recv(65536).replace(b'":1', b'": 1')
         assert len(machine.known) == 2
+
+
+def test_a_referee_that_does_not_answer_holds_up_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(referee_client, "_AT_ONCE", HttpDoors(DEREGISTER_LIMITS._replace(read=0.2, total=0.3)))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        words = refused(lambda: deregister(url, SpawnCredential("msc1.a.b"), "complete"))
+    assert words.endswith("did not answer: timed out after 0.2s without an answer")
+    assert DEREGISTER_LIMITS.total < 5

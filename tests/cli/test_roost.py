@@ -460,3 +460,10 @@ def test_it_does_nothing_while_nobody_asks(start: Start) -> None:
     before = switches()
     time.sleep(1.0)
     assert switches() == before
+
+
+def test_what_is_no_name_is_shown_and_not_obeyed() -> None:
+    done = mur("roost", "--port", "0", "--spawn-allow", "\x1b]0;x\x07q\nz")
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert r"\x1b]0;x\x07q\x0az" in done.stderr or r"\x1b]0;x\x07q\nz" in done.stderr
