@@ -193,16 +193,24 @@ class Tee:
     def __init__(self, log: int, echo: Callable[[bytes], None]) -> None:
         """Make the pipe and its thread; raise `CommandNotStarted`."""
         try:
-            read_end, self.write_end = os.pipe()
+            read_end, write_end = os.pipe()
         except OSError as error:
             raise CommandNotStarted(f"the command's output could not be piped: {reason_of(error)}") from error
+        self.write_end = write_end
+        self._handed = False
         self._begun = threading.Event()
         try:
             self._thread = start_thread("tee", lambda: self._copy(read_end, log, echo))
         except RuntimeError:
             os.close(read_end)
-            os.close(self.write_end)
+            os.close(write_end)
             raise CommandNotStarted("the command's output could not be echoed: no thread can be started") from None
+
+    def handed(self) -> None:
+        """Let go of our own write end, once the command has it: copying ends when that does. Idempotent."""
+        if not self._handed:
+            self._handed = True
+            os.close(self.write_end)
 
     def start(self) -> None:
         """Begin to copy; until then the pipe holds what is written. Idempotent."""

@@ -8,6 +8,7 @@ import errno
 import os
 import socket
 import time
+from collections.abc import Callable
 
 import h11
 
@@ -23,10 +24,17 @@ class NoDescriptorLeft(Exception):
     """No socket could be opened for want of descriptors. The exchange can be started again later."""
 
 
+Sink = Callable[[bytes], bool]
+"""Takes a piece of a stream; says whether it wants more."""
+
+
 class Exchange:
     """One request to one door and its answer."""
 
-    def __init__(self, ask: DoorAsk, limits: AskLimits) -> None:
+    def __init__(self, ask: DoorAsk, limits: AskLimits, sink: Sink | None = None) -> None:
+        """With a sink, an answer that is a stream of events is passed on there as it comes, and not kept."""
+        self._sink = sink
+        self._streams = False
         self.reading: DoorReading | None = None
         self.socket: socket.socket | None = None
         self.deadline = 0.0
@@ -147,10 +155,16 @@ class Exchange:
     def _take(self, event: object) -> bool:
         """Take in one event; say whether there may be another."""
         match event:
-            case h11.Response(status_code=status):
+            case h11.Response(status_code=status, headers=headers):
                 self._status = status
+                kind = dict(headers).get(b"content-type", b"")
+                self._streams = self._sink is not None and kind.lower().startswith(b"text/event-stream")
                 if status not in _SUCCESS and not self._wants_refusal:
                     self._end(Answered(status, b""))
+            case h11.Data(data=more) if self._streams and self._sink is not None:
+                if not self._sink(bytes(more)):
+                    assert self._status is not None
+                    self._end(Answered(self._status, b""))
             case h11.Data(data=more):
                 self._body += more
                 if len(self._body) > self._limits.body:

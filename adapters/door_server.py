@@ -4,22 +4,23 @@ What is answered is `domain.served_door`. Every connection is bounded: in size, 
 """
 
 import asyncio
-import errno
-import os
 import socket
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
 
 import h11
 
 from murmur.adapters.descriptors import spare_descriptors
-from murmur.domain.errors import DoorNotOpened
-from murmur.domain.served_door import DoorRequest, DoorResponse
+from murmur.adapters.door_events import EventAnswer, EventSource
+from murmur.adapters.door_socket import BACKLOG
+from murmur.domain.door_http import DoorRequest, DoorResponse
 
 BODY_LIMIT = 1024 * 1024
-CONNECTIONS_LIMIT = 64
+CONNECTIONS_LIMIT = 192
+"""Connections that are served at once, of whatever kind."""
+STREAMS_LIMIT = 128
+"""Connections that may be streams at once."""
 WAITING_LIMIT = 56
-"""Connections that may wait for tasks at once; the other places are for callers that are answered at once."""
+"""Connections that may wait for tasks at once; the places left are for callers that are answered at once."""
 AHEAD_LIMIT = BODY_LIMIT + 64 * 1024
 """Bytes that a caller may send ahead of an answer: about one request."""
 REQUEST_TIMEOUT = 10.0
@@ -30,52 +31,8 @@ _OWN_HEADERS = b"x-murmur-"
 FLUSH_TIMEOUT = 2.0
 """Seconds that a session's last answers get to reach their callers."""
 
-Respond = Callable[[DoorRequest], DoorResponse | Awaitable[DoorResponse]]
-
-
-def bind_door(address: str, port: int) -> tuple[socket.socket, str]:
-    """Listen on that address and port (0 picks one); return the socket and the `host:port` to record (R1, M1).
-
-    Raises `DoorNotOpened`.
-    """
-    try:
-        ip = ip_address("127.0.0.1" if address == "localhost" else address)
-    except ValueError:
-        raise DoorNotOpened(
-            f"cannot bind the door to {address}: it is no IP address",
-            hint="give an address such as 127.0.0.1 or ::1",
-        ) from None
-    if ip.is_multicast or str(ip) == "255.255.255.255":
-        # The kernel would let it be, and no connection would ever come.
-        raise DoorNotOpened(
-            f"cannot bind the door to {address}: it is the address of many machines",
-            hint=_BIND_HINTS[errno.EADDRNOTAVAIL],
-        )
-    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
-    both = family is socket.AF_INET6 and ip.is_unspecified and socket.has_dualstack_ipv6()
-    try:
-        door = socket.create_server((str(ip), port), family=family, dualstack_ipv6=both, backlog=CONNECTIONS_LIMIT)
-    except OSError as error:
-        # Not the error's own text, which goes on about the address; and a resolver's errors have another numbering.
-        number = errno.EADDRNOTAVAIL if isinstance(error, socket.gaierror) else error.errno or errno.EIO
-        raise DoorNotOpened(
-            f"cannot bind the door to {address} port {port}: {os.strerror(number).lower()}",
-            hint=_BIND_HINTS.get(number),
-        ) from error
-    door.setblocking(False)
-    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # Accepted sockets inherit it.
-    # `localhost` only where it surely leads here: on another address it could be somebody else's port.
-    name = "localhost" if ip.is_unspecified or str(ip) == "127.0.0.1" else f"[{ip}]" if ip.version == 6 else str(ip)
-    return door, f"{name}:{door.getsockname()[1]}"
-
-
-_BIND_HINTS = {
-    errno.EADDRINUSE: "choose another --port, or leave it out to get a free one",
-    errno.EACCES: "choose a --port above 1023",
-    errno.EADDRNOTAVAIL: "--bind takes an address of this machine",
-    errno.EINVAL: "--bind takes an address of this machine, such as 127.0.0.1 or ::1",
-    errno.EAFNOSUPPORT: "this machine has no addresses of that kind: give one such as 127.0.0.1",
-}
+Response = DoorResponse | Awaitable[DoorResponse] | EventSource
+Respond = Callable[[DoorRequest], Response]
 
 
 class DoorServer:
@@ -83,17 +40,19 @@ class DoorServer:
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
-        # A third of the descriptors for those served, one for those that asyncio accepts in one go before any is
-        # refused, one for those refused and not closed yet.
-        self._third = max(1, spare_descriptors(3 * CONNECTIONS_LIMIT) // 3)
-        self._connections = _Connections(self._third)
+        # Descriptors for those served, for those that asyncio accepts in one go before any is refused, and for those
+        # refused and not closed yet.
+        wanted = CONNECTIONS_LIMIT + 2 * BACKLOG
+        spare = spare_descriptors(wanted)
+        self._backlog = max(1, spare * BACKLOG // wanted)
+        self._connections = _Connections(max(1, spare * CONNECTIONS_LIMIT // wanted))
         self._server: asyncio.Server | None = None
 
     async def serve(self, door: socket.socket) -> None:
         """Answer on that socket from now on."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: _Connection(self._respond, self._connections), sock=door, backlog=self._third
+            lambda: _Connection(self._respond, self._connections), sock=door, backlog=self._backlog
         )
 
     async def flush(self) -> None:
@@ -101,11 +60,12 @@ class DoorServer:
         due = [connection.answering for connection in self._connections if connection.answering is not None]
         if due:
             await asyncio.wait(due, timeout=FLUSH_TIMEOUT)
-        open_ones = list(self._connections)
-        for connection in open_ones:
+        for connection in list(self._connections):
             connection.hang_up()
-        if open_ones:
-            await asyncio.wait([connection.lost for connection in open_ones], timeout=FLUSH_TIMEOUT)
+        # What the kernel holds for a client of a stream that does not read stays there for it.
+        waited_for = [connection.lost for connection in self._connections if not connection.is_stalled]
+        if waited_for:
+            await asyncio.wait(waited_for, timeout=FLUSH_TIMEOUT)
 
     async def close(self) -> None:
         """Stop listening and drop every connection."""
@@ -118,13 +78,20 @@ class DoorServer:
 
 
 class _Connections(set["_Connection"]):
-    """The connections there are, how many there may be, and how many of those may wait for tasks."""
+    """The connections there are, how many there may be, and how many of each kind."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self.most = most
-        self._waiting_most = max(1, min(WAITING_LIMIT, most - (CONNECTIONS_LIMIT - WAITING_LIMIT)))
+        self._streams_most = max(1, most * STREAMS_LIMIT // CONNECTIONS_LIMIT)
+        self._waiting_most = max(1, most * WAITING_LIMIT // CONNECTIONS_LIMIT)
         self.waiting: set[_Connection] = set()
+        self.streams: set[_Connection] = set()
+
+    @property
+    def watched(self) -> int | None:
+        """How many streams there are, where there may be no further one."""
+        return len(self.streams) if len(self.streams) >= self._streams_most else None
 
     @property
     def crowd(self) -> int | None:
@@ -146,10 +113,16 @@ class _Connection(asyncio.Protocol):
         self._unread = False
         self._refused = False
         self._ahead = 0
+        self._stream: EventAnswer | None = None
         self.answering: asyncio.Task[None] | None = None
         """What waits for a task before it answers."""
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is."""
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether it is a stream whose client does not read."""
+        return self._unread and self._stream is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -163,7 +136,10 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it was lost changes nothing
         self._connections.discard(self)
         self._connections.waiting.discard(self)
+        self._connections.streams.discard(self)
         self.lost.set_result(None)
+        if self._stream is not None:
+            self._stream.lost()
         if self._late is not None:
             self._late.cancel()
         if self.answering is not None:
@@ -178,20 +154,30 @@ class _Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Take no further request from a client that does not read its answers."""
         self._unread = True
+        if self._stream is not None:
+            self._stream.pause()
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on with what has arrived, and with reading."""
         self._unread = False
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        # Not at once: asyncio takes a transport apart twice that is closed from in here.
+        asyncio.get_running_loop().call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._unread or self._transport is None or self._transport.is_closing():
+            return
+        self._transport.resume_reading()
+        if self._stream is not None:
+            self._stream.resume()
+        else:
             self._go_on()
 
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return  # Read and dropped: a reset would take the refusal away before the client has seen it.
-        if self.answering is not None:
+        if self.answering is not None or self._stream is not None:
             # Kept until the answer is sent. Not reading instead would hide that the client has left.
             self._ahead += len(data)
             if self._ahead > AHEAD_LIMIT:
@@ -216,10 +202,14 @@ class _Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         try:
-            while not self._unread and self.answering is None and self._take(self._http.next_event()):
+            while self._is_listening and self._take(self._http.next_event()):
                 pass
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint, b'{"error": "bad_request", "message": "this is not HTTP"}')
+
+    @property
+    def _is_listening(self) -> bool:
+        return not self._unread and self.answering is None and self._stream is None
 
     def _refuse(self, status: int, body: bytes) -> None:
         """Answer what will not be read to its end; the client hangs up then, or its time does."""
@@ -263,6 +253,8 @@ class _Connection(asyncio.Protocol):
                 _text(headers.get(b"origin")),
                 self._connections.crowd,
                 {name.decode(): str(_text(headers[name])) for name in headers if name.startswith(_OWN_HEADERS)},
+                _text(headers.get(b"last-event-id")),
+                self._connections.watched,
             )
         )
         if isinstance(response, DoorResponse):
@@ -270,6 +262,12 @@ class _Connection(asyncio.Protocol):
         if self._late is not None:
             self._late.cancel()
         self._ahead = len(self._http.trailing_data[0])
+        if isinstance(response, EventSource):
+            assert self._transport is not None
+            self._connections.streams.add(self)
+            self._stream = EventAnswer(response, self._http, self._transport)
+            self._stream.begin()
+            return False
         self._connections.waiting.add(self)
         self.answering = asyncio.create_task(self._answer_later(response))
         self.answering.add_done_callback(self._answered)

@@ -14,7 +14,7 @@ from murmur.adapters.descriptors import exhausted
 from murmur.domain.door import AskLimits, DoorAsk, DoorReading
 
 if TYPE_CHECKING:
-    from murmur.adapters.door_exchange import Exchange
+    from murmur.adapters.door_exchange import Exchange, Sink
 
 
 _ASK_WITH = "ask a door with, so no session was judged by its door"
@@ -39,7 +39,20 @@ class HttpDoors:
             from murmur.adapters.door_exchange import Exchange  # noqa: PLC0415
         except OSError as error:  # Importing opens files.
             raise exhausted(_ASK_WITH) from error
-        exchanges = [Exchange(ask, self._limits) for ask in asks]
+        return self._run([Exchange(ask, self._limits) for ask in asks])
+
+    def listen(self, ask: DoorAsk, sink: "Sink") -> DoorReading:
+        """Ask one door for a stream, and pass on what comes to the sink until either has enough.
+
+        An answer that is no stream is returned as `probe` does; a stream's has no body. Raises `OutOfDescriptors`.
+        """
+        from murmur.adapters.door_exchange import Exchange  # noqa: PLC0415 - as above
+
+        (reading,) = self._run([Exchange(ask, self._limits, sink)])
+        return reading
+
+    @staticmethod
+    def _run(exchanges: "Sequence[Exchange]") -> Sequence[DoorReading]:
         try:
             with DefaultSelector() as selector:
                 _Round(selector, exchanges).run()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from murmur.adapters.command import GroupedCommand
+from murmur.adapters.command_output import CommandOutput
 from murmur.adapters.exits import wait_for_any_exit, wait_unreaped
 from murmur.adapters.session_host import SessionEnd
 from murmur.adapters.threads import start_thread
@@ -20,6 +21,7 @@ from murmur.domain.value import Value
 if TYPE_CHECKING:
     from subprocess import Popen
 
+    from murmur.adapters.streams import Streams
     from murmur.domain.task_board import Task
 
 Log = Callable[[str, str], None]
@@ -127,17 +129,25 @@ class CommandWork:
     """A session that hosts one command for as long as it runs, and takes no tasks."""
 
     def __init__(
-        self, line: CommandLine, output: tuple[int, int], stdin: int | None, log: Log, explain: Callable[[int], str]
+        self, line: CommandLine, output: CommandOutput, stdin: int | None, log: Log, explain: Callable[[int], str]
     ) -> None:
         """`explain` says, from the command's status, what a person is told of its failure."""
         self._command = HostedCommand(line, log)
         self._output = output
         self._stdin = stdin
         self._explain = explain
+        self._streams: Streams | None = None
 
     def start(self) -> None:
         """Start the command; raise `CommandNotStarted`."""
-        self._command.start(self._output, self._stdin)
+        self._command.start(self._output.descriptors, self._stdin)
+        if self._output.handed is not None:
+            self._output.handed()
+
+    def stream_to(self, streams: "Streams") -> None:
+        """Show the command there as the session's only task."""
+        self._streams = streams
+        streams.began(*self._output.shown_as, self._output.logs, from_tail=True)
 
     def attend(self) -> None:
         """No request changes anything here."""
@@ -154,7 +164,13 @@ class CommandWork:
         returncode = await self._command.wait()
         status = self._command.machine.exit_status(returncode)
         reason = self._explain(returncode) if status == FAILED else None
-        return SessionEnd(status, reason, cut_short=status != FAILED and returncode != 0)
+        end = SessionEnd(status, reason, cut_short=status != FAILED and returncode != 0)
+        if self._streams is not None:
+            if self._output.settle is not None:
+                self._output.settle()
+            state = "failed" if reason is not None else "canceled" if end.cut_short else "completed"
+            self._streams.ended(*self._output.shown_as, state, reason)
+        return end
 
     def close(self) -> None:
         """End whatever is left at once."""

@@ -12,15 +12,16 @@ from typing import TypeVar
 
 from murmur.adapters.capsule_store import StoredCapsule
 from murmur.adapters.clock import steady_milliseconds
-from murmur.adapters.door_server import DoorServer, bind_door
+from murmur.adapters.door_server import DoorServer
+from murmur.adapters.door_socket import bind_door
 from murmur.adapters.threads import start_thread
 from murmur.domain.capsule_store import MANIFEST, CapsuleReference
+from murmur.domain.door_http import DoorRequest, DoorResponse
 from murmur.domain.errors import CapsuleNotFound, MurmurError
 from murmur.domain.referee import Referee
 from murmur.domain.roll_call import Known, RollCall, Seen
 from murmur.domain.roost_door import InStore, Looked, LookUp, NotInStore, RoostDoor, StoreUnusable, error
 from murmur.domain.secret import SpawnCredential
-from murmur.domain.served_door import DoorRequest, DoorResponse
 from murmur.domain.spawn_terms import Outcome
 from murmur.domain.visible_text import visible
 

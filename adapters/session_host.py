@@ -9,15 +9,19 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 from murmur.adapters.door_server import DoorServer
 from murmur.adapters.reasons import reason_of
 from murmur.adapters.threads import start_thread
+from murmur.domain.door_http import DoorRequest, DoorResponse, refused
 from murmur.domain.errors import CommandNotStarted
-from murmur.domain.served_door import AwaitTask, Door, DoorRequest, DoorResponse, refused
+from murmur.domain.served_door import AwaitTask, Door, OpenStream
 from murmur.domain.task_board import Task
 from murmur.domain.value import Value
+
+if TYPE_CHECKING:
+    from murmur.adapters.streams import Stream, Streams
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _COUNTING = 2
@@ -45,6 +49,10 @@ class Work(Protocol):
 
     async def wait_for(self, task: Task) -> None:
         """Wait until a task is over."""
+        ...
+
+    def stream_to(self, streams: "Streams") -> None:
+        """Tell there what runs now, and from now on what begins and ends."""
         ...
 
     def ask_to_end(self) -> None:
@@ -81,6 +89,8 @@ class HostedSession(Value):
     """Called right after: the readiness line."""
     log: Callable[[str, str], None]
     """Called with an event and its detail, for the host's own log."""
+    threaded: bool = False
+    """Whether it remembers conversations."""
     deadline: float | None = None
     """Seconds after which the session ends as if it had been asked to."""
     conclude: Callable[[SessionEnd], None] | None = None
@@ -170,6 +180,7 @@ class _Host:
         self._signals = signals
         self._asked = False
         self._forced = asyncio.Event()
+        self._streams: Streams | None = None
 
     async def run(self, door: socket.socket | None) -> SessionEnd:
         hosted, work = self._hosted, self._hosted.work
@@ -179,6 +190,7 @@ class _Host:
             opened.push_async_callback(server.close)
             if door is not None:
                 await server.serve(door)
+            opened.callback(self._close_streams)
             opened.callback(work.close)
             work.start()
             opened.callback(hosted.enter())
@@ -193,6 +205,8 @@ class _Host:
             self._signals.tell(lambda number: self._signalled(loop, number))
             work.attend()
             end = await work.finished()
+            if self._streams is not None:
+                await self._streams.finish()
             await server.flush()
             if door is None:
                 hosted.announce()
@@ -239,17 +253,39 @@ class _Host:
         self._hosted.work.ask_to_end()
         self._hosted.log("asked to end", what)
 
-    def _respond(self, request: DoorRequest) -> "DoorResponse | asyncio.Future[DoorResponse]":
+    def _respond(self, request: DoorRequest) -> "DoorResponse | asyncio.Future[DoorResponse] | Stream":
         try:
             answer = self._hosted.door.answer(request)
+            # Opened before anything begins that it is to tell of.
+            stream = self._open_stream(answer) if isinstance(answer, OpenStream) else None
         except (OSError, ImportError):
             # What a door needs for its first task is imported then, for which there was no descriptor, or no file.
             return refused(503, "unavailable", "the session's host could not load what this request needs")
         if request.method == "POST":
             self._hosted.work.attend()
-        if isinstance(answer, AwaitTask):
-            return asyncio.ensure_future(self._respond_later(answer))
-        return answer
+        match answer:
+            case AwaitTask():
+                return asyncio.ensure_future(self._respond_later(answer))
+            case OpenStream():
+                assert stream is not None
+                return stream
+            case DoorResponse():
+                return answer
+            case _:
+                assert_never(answer)
+
+    def _open_stream(self, asked: OpenStream) -> "Stream":
+        if self._streams is None:
+            # What nobody watches costs nothing.
+            from murmur.adapters.streams import Streams  # noqa: PLC0415
+
+            self._streams = Streams(self._hosted.log, threaded=self._hosted.threaded)
+            self._hosted.work.stream_to(self._streams)
+        return self._streams.open(asked)
+
+    def _close_streams(self) -> None:
+        if self._streams is not None:
+            self._streams.close()
 
     async def _respond_later(self, answer: AwaitTask) -> DoorResponse:
         await self._hosted.work.wait_for(answer.task)

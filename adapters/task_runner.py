@@ -2,10 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING
 
+from murmur.adapters.command_output import Output
 from murmur.adapters.exit_status import status_text
 from murmur.adapters.hosted_command import CommandLine, HostedCommand, Log
 from murmur.adapters.identifiers import fresh_hex
@@ -17,6 +18,7 @@ from murmur.domain.task_board import TaskState
 
 if TYPE_CHECKING:
     from murmur.adapters.records_directory import RecordsDirectory
+    from murmur.adapters.streams import Streams
     from murmur.domain.task_board import Task, TaskBoard
 
 RESULT_LIMIT = 1024 * 1024
@@ -53,6 +55,9 @@ class TaskRunner:
         self._over = asyncio.Event()
         self._asked = False
         self._end = SessionEnd(0)
+        self._streams: Streams | None = None
+        self._outputs: Sequence[Output] = ()
+        """Where the running command writes."""
 
     def start(self) -> None:
         """Nothing begins before there is a task."""
@@ -62,6 +67,8 @@ class TaskRunner:
         task, board = self._board.running, self._board
         for canceled, phase in board.canceled:
             self._trace("task_canceled", {"task_id": canceled.id, "phase": phase})
+            if phase == "waiting":
+                self._tell_end_of(canceled)
         board.canceled.clear()
         if task is not None:
             if task.cancel_asked and self._current is not None and self._current.machine.ends_at is None:
@@ -77,6 +84,12 @@ class TaskRunner:
         """Wait until a task is over."""
         while not task.state.is_terminal:
             await self._waiters.setdefault(task.id, asyncio.Event()).wait()
+
+    def stream_to(self, streams: "Streams") -> None:
+        """Tell there what runs now, and from now on what begins and ends."""
+        self._streams, running = streams, self._board.running
+        if running is not None and self._outputs:
+            streams.began(running.id, running.context_id, self._outputs, from_tail=True)
 
     def ask_to_end(self) -> None:
         """End the session: cancel every task. Asking again ends the running command at once."""
@@ -125,6 +138,7 @@ class TaskRunner:
         board = self._board
         board.finished(succeeded=outcome.failure is None, result=outcome.result, message=outcome.failure)
         self._trace("task_end", {"task_id": task.id, "exit_status": outcome.exit_status})
+        self._tell_end_of(task)
         # A session for one task ends as that did. One that goes on after a task does not end because of it.
         if (board.acceptance, board.after_task) == ("single", "exit") and self._end.exit_status == 0:
             if task.state is TaskState.FAILED:
@@ -144,12 +158,33 @@ class TaskRunner:
             errors = self._records.open_log("stderr.log")
             opened.callback(os.close, errors)
             said_before = os.fstat(errors).st_size
+            self._tell_beginning_of(
+                task,
+                [
+                    Output("stdout", result, _result_name(task)),
+                    Output("stderr", errors, "logs/stderr.log", said_before),
+                ],
+                opened,
+            )
             outcome.exit_status = await self._ended(task, self._line_for(task), (result, errors), stdin)
             outcome.failure = None
             if outcome.exit_status != 0:
                 tail = read_tail(errors, _TAIL_LINES, said_before)
                 quoted = "; its last stderr lines were:" + "".join(f"\n{line}" for line in tail) if tail else ""
                 outcome.failure = f"the command ended with {status_text(outcome.exit_status)}{quoted}"
+
+    def _tell_beginning_of(self, task: "Task", outputs: "Sequence[Output]", opened: ExitStack) -> None:
+        self._outputs = outputs
+        opened.callback(self._forget_outputs)
+        if self._streams is not None:
+            self._streams.began(task.id, task.context_id, outputs)
+
+    def _forget_outputs(self) -> None:
+        self._outputs = ()
+
+    def _tell_end_of(self, task: "Task") -> None:
+        if self._streams is not None:
+            self._streams.ended(task.id, task.context_id, task.state.value, task.message)
 
     def _line_for(self, task: "Task") -> CommandLine:
         """Say what is started for a task. Where conversations are remembered, the command is told what was said."""

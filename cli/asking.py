@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from murmur.adapters.doors import HttpDoors
 from murmur.cli.resolving import read_rows, session_of
-from murmur.domain.door import TOO_LARGE, Answered, DoorAsk, NoAnswer, NoSuchAddress, TaskSeen, read_task
+from murmur.domain.door import TOO_LARGE, Answered, DoorAsk, NoAnswer, NoSuchAddress
 from murmur.domain.errors import DoorRefused, NotVerified
 from murmur.domain.listing import Session
 from murmur.domain.process import Alive, Gone
 from murmur.domain.record import RunningRecord
+from murmur.domain.task_asks import TaskSeen, read_task
 from murmur.domain.visible_text import visible
 
 

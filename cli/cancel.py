@@ -7,8 +7,8 @@ import typer
 from murmur.cli import wiring
 from murmur.cli.asking import ask_session, session_to_ask, task_json
 from murmur.cli.output import reporting, say, say_document
-from murmur.domain.door import cancel_ask
 from murmur.domain.errors import TaskNotCompleted
+from murmur.domain.task_asks import cancel_ask
 from murmur.domain.visible_text import visible
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

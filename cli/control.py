@@ -7,9 +7,10 @@ import typer
 from murmur.cli import wiring
 from murmur.cli.asking import session_to_ask
 from murmur.cli.output import reporting, say, say_document
-from murmur.domain.door import NoAnswer, NoSuchAddress, control_ask, read_control
+from murmur.domain.door import NoAnswer, NoSuchAddress
 from murmur.domain.errors import DoorRefused, NotControlled
 from murmur.domain.secret import DoorToken
+from murmur.domain.task_asks import control_ask, read_control
 from murmur.domain.visible_text import visible
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

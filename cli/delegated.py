@@ -5,9 +5,10 @@ from signal import Signals
 from murmur.adapters.completions import CompletionStore
 from murmur.adapters.launching import LaunchedChild
 from murmur.adapters.results import read_result
-from murmur.domain.door import NoAnswer, TaskSeen
+from murmur.domain.door import NoAnswer
 from murmur.domain.errors import DelegationDeadline, DelegationFailed, MurmurError
 from murmur.domain.launch.completion import DelegationOutcome
+from murmur.domain.task_asks import TaskSeen
 from murmur.domain.value import Value
 from murmur.domain.visible_text import visible
 

@@ -24,7 +24,7 @@ from murmur.cli.embedded_referee import embedded_referee
 from murmur.cli.output import warn
 from murmur.cli.stores import stored_capsule
 from murmur.domain.capsule_store import MANIFEST, parse_reference
-from murmur.domain.door import TASK_LIMITS, DoorReading, NoAnswer, NoSuchAddress, TaskSeen, read_task, send_ask
+from murmur.domain.door import TASK_LIMITS, DoorReading, NoAnswer, NoSuchAddress
 from murmur.domain.errors import (
     FAILED,
     CapsuleUnreadable,
@@ -39,6 +39,7 @@ from murmur.domain.launch.completion import POST_LIMITS
 from murmur.domain.launch.ending import GRACE
 from murmur.domain.launch.request import ChildLaunchRequest, Spawner
 from murmur.domain.manifest import Manifest
+from murmur.domain.task_asks import TaskSeen, read_task, send_ask
 from murmur.domain.value import Value
 from murmur.domain.visible_text import visible
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from murmur.adapters.beneath import NotReached, open_directory
 from murmur.adapters.delegating_file import Delegating, read_delegating
 from murmur.adapters.delegations import Delegations
-from murmur.adapters.door_server import DoorServer, bind_door
+from murmur.adapters.door_server import DoorServer
+from murmur.adapters.door_socket import bind_door
 from murmur.adapters.identifiers import mint
 from murmur.adapters.reasons import reason_of
 from murmur.adapters.records_directory import RecordsDirectory
@@ -20,9 +21,10 @@ from murmur.cli import wiring
 from murmur.cli.output import warn
 from murmur.cli.version import VERSION
 from murmur.domain.cards import ServedSession
+from murmur.domain.door_http import DoorRequest, DoorResponse
 from murmur.domain.errors import FAILED, LaunchRefused, MurmurError
 from murmur.domain.record import RunningRecord
-from murmur.domain.served_door import AwaitTask, Door, DoorRequest, DoorResponse
+from murmur.domain.served_door import Door
 from murmur.domain.task_board import TaskBoard
 from murmur.domain.uptime import started_at_text
 from murmur.domain.value import Value
@@ -85,7 +87,7 @@ class _OwnSession:
         self._trace("session_start", capsule_name=_NAME, capsule_version=VERSION)
         opened.callback(self._end, started)
         door, authority = bind_door("127.0.0.1", 0)
-        served = ServedSession(self._session_id, _NAME, VERSION, authority, accepts_tasks=False, authenticated=False)
+        served = ServedSession(self._session_id, _NAME, VERSION, authority, observed=False)
         answers = Door(served, TaskBoard("none"), mint, completed=self._completed)
         server = self._serving.do(lambda: _served(door, answers))
         self._serving.closes(server.close)
@@ -134,7 +136,7 @@ class _OwnSession:
 async def _served(door: socket.socket, answers: Door) -> DoorServer:
     def respond(request: DoorRequest) -> DoorResponse:
         response = answers.answer(request)
-        assert not isinstance(response, AwaitTask)  # It accepts no tasks.
+        assert isinstance(response, DoorResponse)  # It accepts no tasks, and nothing of it is watched.
         return response
 
     server = DoorServer(respond)

@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from murmur.adapters.command import Tee
+from murmur.adapters.command_output import CommandOutput, Output
 from murmur.adapters.delegating_file import Delegating, write_delegating
-from murmur.adapters.door_server import bind_door
+from murmur.adapters.door_socket import bind_door
 from murmur.adapters.exit_status import status_text
 from murmur.adapters.host_log import HostLog
 from murmur.adapters.hosted_command import CommandLine, CommandWork
@@ -123,6 +124,7 @@ class _Hosting:
             enter=self._enter,
             announce=self._announce,
             log=log,
+            threaded=launch.threaded,
             deadline=launch.deadline,
             conclude=self._conclude,
             report=None if launcher is None else launcher.report,
@@ -207,29 +209,42 @@ class _Hosting:
             self._opened.callback(os.close, stdin)
         return stdin
 
-    def _script_output(self) -> tuple[int, int]:
+    def _script_output(self) -> CommandOutput:
         """Open where a script's result and errors go."""
         result = self._records.open_new("out/result.txt")
         self._opened.callback(os.close, result)
         self._errors = self._records.open_log("stderr.log")
         self._opened.callback(os.close, self._errors)
-        return result, self._errors
+        return CommandOutput((result, self._errors))
 
-    def _output(self) -> tuple[int, int]:
+    def _output(self) -> CommandOutput:
         """Open the command's stdout and stderr: its logs, or pipes that are copied there and echoed."""
         logs = [self._records.open_log(name) for name in ("stdout.log", "stderr.log")]
         for log in logs:
             self._opened.callback(os.close, log)
         self._errors = logs[1]
+        followed = [Output(name, log, f"logs/{name}.log") for name, log in zip(("stdout", "stderr"), logs, strict=True)]
+        # Who watches sees the command as the session's only task.
+        own = self._session_id.removeprefix("ses_")
+        shown_as = f"tsk_{own}", f"ctx_{own}"
         if not self._launch.verbose:
-            return logs[0], logs[1]
+            return CommandOutput((logs[0], logs[1]), followed, shown_as)
         # With --json stdout carries one document, so everything else goes to stderr.
         echoes = [echo_bytes(sys.stderr if self._launch.as_json else sys.stdout), echo_bytes(sys.stderr)]
         for log, echo in zip(logs, echoes, strict=True):
             self._tees.append(tee := Tee(log, echo))
             self._opened.callback(tee.finish)
-            self._opened.callback(os.close, tee.write_end)
-        return self._tees[0].write_end, self._tees[1].write_end
+            self._opened.callback(tee.handed)
+        ends = self._tees[0].write_end, self._tees[1].write_end
+        return CommandOutput(ends, followed, shown_as, self._hand_over, self._settle)
+
+    def _hand_over(self) -> None:
+        for tee in self._tees:
+            tee.handed()
+
+    def _settle(self) -> None:
+        for tee in self._tees:
+            tee.finish()
 
     def _enter(self) -> Callable[[], None]:
         """Record the session. Failing to is a warning: the session runs on, unlisted (G2)."""

@@ -34,6 +34,7 @@ COMMANDS = {
     "roost": "murmur.cli.roost",
     "stop": "murmur.cli.stop",
     "send": "murmur.cli.send",
+    "watch": "murmur.cli.watch",
     "cancel": "murmur.cli.cancel",
     "control": "murmur.cli.control",
     "token": "murmur.cli.token",

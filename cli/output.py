@@ -48,6 +48,26 @@ def note(text: str) -> None:
     _write(sys.stderr, text)
 
 
+def pass_on(text: str, stream: TextIO | None) -> bool:
+    """Print a piece of a session's output as it is, to stdout or stderr; say whether anybody is there to read it.
+
+    Raises `OutputNotWritten`, as for a full disk.
+    """
+    if stream is None:
+        return False
+    try:
+        stream.write(text)
+        stream.flush()
+    except OSError as error:
+        _silence(stream)
+        if error.errno not in _LEFT:
+            from murmur.adapters.reasons import reason_of  # noqa: PLC0415 - `--version` needs no adapter
+
+            raise OutputNotWritten(f"what the session says could not be written: {reason_of(error)}") from error
+        return False
+    return True
+
+
 def warn(text: str) -> None:
     """Print one warning on stderr, on one line whatever it quotes."""
     _write(sys.stderr, f"warning: {visible(text)}")

@@ -5,8 +5,12 @@ from murmur.domain.value import Value
 
 DOOR_EXTENSION = "https://docs.murmur.nexus/reference/agent-card/#murmur-door-v1"
 EXTENDED_CARD = "agent/getAuthenticatedExtendedCard"
+STREAM_EXTENSION = "https://docs.murmur.nexus/reference/streaming-protocol/#murmur-stream-v1"
 STOP = "session/stop"
-TASK_METHODS = ("message/send", "tasks/get", "tasks/cancel")
+STREAM, WATCH = "message/stream", "stream/watch"
+TASK_METHODS = ("message/send", STREAM, "tasks/get", "tasks/cancel")
+WATCH_FRAMES = ("status", "artifact", "gap", "connection-ack", "capsule-closed", "error")
+"""The kinds of events that every stream may have; those about one task begin with it."""
 
 
 class ServedSession(Value):
@@ -20,12 +24,15 @@ class ServedSession(Value):
     authenticated: bool = False
     wildcard: bool = False
     """Whether the door is on every address of the machine."""
+    observed: bool = True
+    """Whether the session has events that may be watched."""
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The JSON-RPC methods served, in the order of the card; also the scopes that the operator holds."""
-        tasks = TASK_METHODS if self.accepts_tasks else ()
-        return (*tasks, STOP, *((EXTENDED_CARD,) if self.authenticated else ()))
+        sending, asking = (TASK_METHODS[:2], TASK_METHODS[2:]) if self.accepts_tasks else ((), ())
+        watching = (WATCH,) if self.observed else ()
+        return (*sending, *watching, *asking, STOP, *((EXTENDED_CARD,) if self.authenticated else ()))
 
 
 def public_card(session: ServedSession) -> dict[str, object]:
@@ -46,10 +53,10 @@ def public_card(session: ServedSession) -> dict[str, object]:
             {"url": f"http://{session.authority}", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"}
         ],
         "capabilities": {
-            "streaming": False,
+            "streaming": session.accepts_tasks,
             "pushNotifications": False,
             "extendedAgentCard": session.authenticated,
-            "extensions": [_door(session), *([] if session.authenticated else [_capsule(session)])],
+            "extensions": [_door(session), *([] if session.authenticated else [_capsule(session)]), *_stream(session)],
         },
         "securitySchemes": schemes,
         "securityRequirements": requirements,
@@ -67,9 +74,9 @@ def extended_card(session: ServedSession) -> dict[str, object]:
         "url": f"http://{session.authority}",
         "preferredTransport": "JSONRPC",
         "capabilities": {
-            "streaming": False,
+            "streaming": session.accepts_tasks,
             "pushNotifications": False,
-            "extensions": [_door(session), _capsule(session)],
+            "extensions": [_door(session), _capsule(session), *_stream(session)],
         },
         "securitySchemes": {"bearer": {"type": "http", "scheme": "Bearer"}},
         "security": [{"bearer": []}],
@@ -105,6 +112,13 @@ def _capsule(session: ServedSession) -> dict[str, object]:
         "The session behind this door, and what its command may do",
         {"sessionId": session.session_id, "tools": [], "shell": True, "network": True, "planes": []},
     )
+
+
+def _stream(session: ServedSession) -> list[dict[str, object]]:
+    if not session.observed:
+        return []
+    frames = [*WATCH_FRAMES, "task"] if session.accepts_tasks else list(WATCH_FRAMES)
+    return [_extension(STREAM_EXTENSION, "The kinds of events that a stream of this door has", {"frames": frames})]
 
 
 def _extension(uri: str, description: str, params: dict[str, object]) -> dict[str, object]:

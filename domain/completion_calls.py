@@ -5,19 +5,10 @@ Such a post carries no token: what it may do is to end the being outstanding of 
 
 from collections.abc import Callable
 
+from murmur.domain.door_http import DoorRequest, DoorResponse, refused
 from murmur.domain.ids import IdPrefix
-from murmur.domain.served_door import (
-    INVALID_PARAMS,
-    NO_SUCH_METHOD,
-    DoorRequest,
-    DoorResponse,
-    RpcError,
-    checked_call,
-    checked_id,
-    decoded,
-    refused,
-    rpc,
-)
+from murmur.domain.rpc import INVALID_PARAMS, NO_SUCH_METHOD, RpcError, checked_call, checked_id, decoded
+from murmur.domain.served_door import rpc
 
 Completed = Callable[[str, str], bool]
 """Takes in a delegation's id and how it ended, in words; says whether that delegation was outstanding."""

@@ -145,13 +145,15 @@ def _split(authority: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _rpc(address: DoorAddress, method: str, params: dict[str, object], token: DoorToken | None) -> DoorAsk:
+def rpc_ask(address: DoorAddress, method: str, params: dict[str, object], token: DoorToken | None) -> DoorAsk:
+    """Make the request that calls a method."""
     body = json_bytes({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
     headers = (("Content-Type", "application/json"), ("Accept", "application/json"))
     return DoorAsk(address, "POST", "/", headers, body, token)
 
 
-def _addressed(url: str, token: DoorToken | None) -> DoorAddress:
+def addressed(url: str, token: DoorToken | None) -> DoorAddress:
+    """Read a recorded url as `door_address` does; raise `NoSuchAddress` also where a token must not go (P4)."""
     address = door_address(url)
     if token is not None and not address.loopback:
         raise NoSuchAddress(f"the door at {address.authority} is not on loopback, so its token was not sent")
@@ -160,113 +162,26 @@ def _addressed(url: str, token: DoorToken | None) -> DoorAddress:
 
 def card_ask(url: str, token: DoorToken | None) -> DoorAsk:
     """Make the request that has a door name its session (P1); raise `NoSuchAddress`, also to keep a token home."""
-    address = _addressed(url, token)
+    address = addressed(url, token)
     if token is None:
         return DoorAsk(address, "GET", CARD_PATH, (("Accept", "application/json"),))
-    return _rpc(address, "agent/getAuthenticatedExtendedCard", {}, token)
+    return rpc_ask(address, "agent/getAuthenticatedExtendedCard", {}, token)
 
 
 def stop_ask(url: str, token: DoorToken | None) -> DoorAsk:
     """Make the request that has a session cancel its tasks (O2); raise `NoSuchAddress`."""
-    return _rpc(_addressed(url, token), "session/stop", {}, token)
+    return rpc_ask(addressed(url, token), "session/stop", {}, token)
 
 
 def task_ask(url: str, token: DoorToken | None, task_id: str) -> DoorAsk:
     """Make the request for one task's state; raise `NoSuchAddress`."""
-    return _rpc(_addressed(url, token), "tasks/get", {"id": task_id}, token)
-
-
-def send_ask(  # noqa: PLR0913 - where it goes, and what it says
-    url: str,
-    token: DoorToken | None,
-    text: str,
-    message_id: str,
-    *,
-    blocking: bool,
-    context_id: str | None = None,
-) -> DoorAsk:
-    """Make the request that gives a session a task, in that conversation or a new one; raise `NoSuchAddress`."""
-    message: dict[str, object] = {
-        "messageId": message_id,
-        "role": "user",
-        "parts": [{"kind": "text", "text": text}],
-        "kind": "message",
-    }
-    if context_id is not None:
-        message["contextId"] = context_id
-    params = {"message": message, "configuration": {"blocking": blocking}}
-    return _rpc(_addressed(url, token), "message/send", params, token)
-
-
-def cancel_ask(url: str, token: DoorToken | None, task_id: str) -> DoorAsk:
-    """Make the request that cancels a task; raise `NoSuchAddress`."""
-    return _rpc(_addressed(url, token), "tasks/cancel", {"id": task_id}, token)
-
-
-def control_ask(url: str, token: DoorToken, op: str) -> DoorAsk:
-    """Make the request that controls a session; raise `NoSuchAddress`. The token is the session's control token."""
-    headers = (("Content-Type", "application/json"), ("Accept", "application/json"))
-    return DoorAsk(_addressed(url, token), "POST", "/control", headers, json_bytes({"op": op}), token)
-
-
-class TaskSeen(Value):
-    """What a door says of a task: its id and state, its result's text and why it is in that state."""
-
-    id: str
-    state: str
-    result: str | None
-    message: str | None
-
-
-def read_task(reading: DoorReading, token: DoorToken | None) -> TaskSeen | NoAnswer:
-    """Read a task from a door's answer; `NoAnswer` says why there is none."""
-    document = _decoded(reading)
-    if isinstance(document, NoAnswer):
-        return document
-    match document:
-        case {"result": {"id": str(task_id), "status": {"state": str(state), **status}, **task}}:
-            result = _text_of(task.get("artifacts"), "parts")
-            message = _text_of([status.get("message")], "parts")
-            return TaskSeen(
-                _without(token, task_id),
-                _without(token, state),
-                None if result is None else _without(token, result),
-                None if message is None else _without(token, message),
-            )
-        case {"error": {"message": str(message)}}:
-            return NoAnswer(f"the door refused: {_without(token, message)}")
-        case _:
-            return NoAnswer("the door answered with something that is no task")
-
-
-def read_control(reading: DoorReading, token: DoorToken) -> dict[str, object] | NoAnswer:
-    """Read what a session says of itself in answer to `control_ask`."""
-    document = _decoded(reading)
-    if isinstance(document, NoAnswer):
-        return document
-    known = {name: document.get(name) for name in ("state", "task", "waiting")} if isinstance(document, dict) else {}
-    if not isinstance(known.get("state"), str) or any(
-        not isinstance(each, str | int | None) for each in known.values()
-    ):
-        return NoAnswer("the door answered with something else than its state")
-    return {name: _without(token, value) if isinstance(value, str) else value for name, value in known.items()}
-
-
-def _text_of(holders: object, key: str) -> str | None:
-    """Join the text parts of artifacts or messages; `None` where there are none."""
-    parts = [
-        part
-        for holder in _items(holders, dict)
-        for part in _items(holder.get(key), dict)
-        if isinstance(part.get("text"), str)
-    ]
-    return "".join(part["text"] for part in parts) if parts else None
+    return rpc_ask(addressed(url, token), "tasks/get", {"id": task_id}, token)
 
 
 def refusal_of_card(url: str, session_id: str, ask: DoorAsk, reading: DoorReading) -> str | None:
     """Say why an answer to `card_ask` is not that session's own; `None` when it is (P3)."""
     address = recorded_address(url)
-    card = _decoded(reading)
+    card = decoded_answer(reading)
     if isinstance(card, NoAnswer):
         return card.reason
     if ask.token is not None:
@@ -277,7 +192,7 @@ def refusal_of_card(url: str, session_id: str, ask: DoorAsk, reading: DoorReadin
     if named is None:
         return f"the agent card from {address} names no session"
     if named != session_id:
-        return f"the capsule at {url} answers for session {_without(ask.token, named)}"
+        return f"the capsule at {url} answers for session {without(ask.token, named)}"
     return None
 
 
@@ -290,7 +205,7 @@ class StopAnswer(Value):
 
 def read_stop_answer(reading: DoorReading, token: DoorToken | None = None) -> StopAnswer | NoAnswer:
     """Read a door's answer to `session/stop`, without the token that it may repeat."""
-    document = _decoded(reading)
+    document = decoded_answer(reading)
     if isinstance(document, NoAnswer):
         return document
     result = document.get("result") if isinstance(document, dict) else None
@@ -298,16 +213,17 @@ def read_stop_answer(reading: DoorReading, token: DoorToken | None = None) -> St
         return NoAnswer("the door refused session/stop")
     canceled, residue = result.get("canceled"), result.get("residue")
     return StopAnswer(
-        tuple(_without(token, task) for task in _items(canceled, str)[:STOP_ITEMS]),
-        tuple(_without(token, _residue_text(item)) for item in _items(residue, dict)[:STOP_ITEMS]),
+        tuple(without(token, task) for task in items_of(canceled, str)[:STOP_ITEMS]),
+        tuple(without(token, _residue_text(item)) for item in items_of(residue, dict)[:STOP_ITEMS]),
     )
 
 
-def _items(value: object, kind: type[_Item]) -> list[_Item]:
+def items_of(value: object, kind: type[_Item]) -> list[_Item]:
+    """Return what a list holds of that kind; nothing of what is no list."""
     return [item for item in value if isinstance(item, kind)] if isinstance(value, list) else []
 
 
-def _without(token: DoorToken | None, text: str) -> str:
+def without(token: DoorToken | None, text: str) -> str:
     """Return what a door said with the token it was sent taken out: a door may repeat it (P3)."""
     secret = token.expose() if token is not None else ""
     return text.replace(secret, str(token)) if secret else text
@@ -323,13 +239,13 @@ _UNFINISHED = ("submitted", "working", "input-required")
 
 def task_is_unfinished(reading: DoorReading) -> bool:
     """Whether a door's answer to `tasks/get` says that the task still runs. No answer says nothing of the kind."""
-    document = _decoded(reading)
+    document = decoded_answer(reading)
     result = document.get("result") if isinstance(document, dict) else None
     status = result.get("status") if isinstance(result, dict) else None
     return isinstance(status, dict) and status.get("state") in _UNFINISHED
 
 
-def _decoded(reading: DoorReading) -> object:
+def decoded_answer(reading: DoorReading) -> object:
     """Return the JSON of a 2xx answer, or `NoAnswer` with what is wrong with it."""
     if isinstance(reading, NoAnswer):
         return reading

@@ -216,3 +216,9 @@ class StoreUnusable(MurmurError):
     """A store cannot be made or changed, for a full disk for one; the message names it. It is as it was."""
 
     code = "E-RUN-919"
+
+
+class WatchLost(MurmurError):
+    """A stream has broken off before its end; the message says after which event, and what became of the session."""
+
+    code = "E-RUN-921"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from murmur.domain.capsule_store import CapsuleReference, capsule_reference
+from murmur.domain.door_http import DoorRequest, DoorResponse, document, is_addressed
 from murmur.domain.errors import CapsuleNotFound
 from murmur.domain.ids import is_session_id
 from murmur.domain.json_text import NotJson, read_json
@@ -16,7 +17,6 @@ from murmur.domain.origin import Origin, parse_origin
 from murmur.domain.process import PID_MAX
 from murmur.domain.referee import Referee
 from murmur.domain.secret import SpawnApproval, SpawnCredential
-from murmur.domain.served_door import DoorRequest, DoorResponse, document, is_addressed
 from murmur.domain.spawn_terms import Approved, Child, Outcome, Refusal, Registered
 from murmur.domain.value import Value
 

@@ -1,20 +1,39 @@
 """What does a session's own door answer, and to whom? (wire facts of the door).
 
-A request in, a response out, or a task to wait for before there is one. The adapter carries the bytes; what
-follows for the session is on its task board. The order is: host, path, token, scope, request.
+A request in, a response out; or a task to wait for before there is one, or a stream to open. The adapter carries the
+bytes; what follows for the session is on its task board. The order is: host, path, token, scope, request.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property
-from math import inf
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard, assert_never
+from typing import TYPE_CHECKING, assert_never
 
-from murmur.domain.cards import EXTENDED_CARD, STOP, TASK_METHODS, ServedSession, extended_card, public_card
+from murmur.domain.cards import (
+    EXTENDED_CARD,
+    STOP,
+    STREAM,
+    TASK_METHODS,
+    WATCH,
+    ServedSession,
+    extended_card,
+    public_card,
+)
 from murmur.domain.door import CARD_PATH
+from murmur.domain.door_http import DoorRequest, DoorResponse, document, is_addressed, refused
 from murmur.domain.ids import IdPrefix
-from murmur.domain.json_text import NotJson, json_bytes, read_json
+from murmur.domain.json_text import NotJson, read_json
+from murmur.domain.rpc import (
+    INVALID_PARAMS,
+    NO_EXTENDED_CARD,
+    NO_PLACE_TO_WAIT,
+    NO_SUCH_METHOD,
+    NO_SUCH_TASK,
+    RpcError,
+    RpcId,
+    checked_call,
+    checked_id,
+    decoded,
+)
 from murmur.domain.task_board import TaskBoard
 from murmur.domain.value import Value
 
@@ -23,46 +42,9 @@ if TYPE_CHECKING:
     from murmur.domain.door_tokens import DoorKeys
     from murmur.domain.task_board import Task
 
-PARSE_ERROR, INVALID_REQUEST, NO_SUCH_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
-NO_SUCH_TASK, NOT_CANCELABLE, UNSUPPORTED, NO_SUCH_CONTENT = -32001, -32002, -32004, -32005
-NO_EXTENDED_CARD = -32007
-NO_PLACE_TO_WAIT = -32000
-_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]{1,5})?", re.ASCII)
-_ZONE = re.compile(r"%[^\]]*")
 CONTROL_PATH = "/control"
-
-RpcId = str | int | float | None
-
-
-class DoorRequest(NamedTuple):
-    """One HTTP request: method, path, body, the headers that matter, and whether its answer may come later."""
-
-    method: str
-    target: str
-    body: bytes
-    host: str | None = None
-    authorization: str | None = None
-    origin: str | None = None
-    crowd: int | None = None
-    """How many callers wait for tasks, when that is as many as may; `None` while there is room for another."""
-    headers: Mapping[str, str] = MappingProxyType({})
-    """The headers whose names start with `x-murmur-`, the names in lower case."""
-
-    def __repr__(self) -> str:
-        """Leave the headers and the body out: they may hold secrets."""
-        return f"DoorRequest({self.method} {self.target})"
-
-
-class DoorResponse(NamedTuple):
-    """One HTTP response: status, JSON body, further headers."""
-
-    status: int
-    body: bytes
-    headers: tuple[tuple[str, str], ...] = ()
-
-    def __repr__(self) -> str:
-        """Leave the body out: it may hold secrets."""
-        return f"DoorResponse({self.status})"
+_LONGEST_ID = 20
+"""Digits of the largest number of 64 bits."""
 
 
 class AwaitTask(Value):
@@ -72,13 +54,16 @@ class AwaitTask(Value):
     respond: Callable[[], DoorResponse]
 
 
-class RpcError(Exception):
-    """A JSON-RPC error to be answered. The message never repeats what was sent."""
+class OpenStream(Value):
+    """The answer is a stream of events, for as long as there are any."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+    id: RpcId
+    task: "Task | None"
+    """The one whose events are wanted, to its end; `None` for all of the session's."""
+    after: int | None
+    """Which event the caller has last seen, if it said so."""
+    submitted: bool = False
+    """Whether the task came with this very call."""
 
 
 class Door:
@@ -105,7 +90,7 @@ class Door:
         self._keys = keys
         self._controlled = controlled
 
-    def answer(self, request: DoorRequest) -> DoorResponse | AwaitTask:
+    def answer(self, request: DoorRequest) -> "DoorAnswer":
         """Answer one request."""
         if not is_addressed(request.host, self._session.authority, wildcard=self._session.wildcard):
             return refused(403, "forbidden_host", "this door is not called by that name")
@@ -139,7 +124,7 @@ class Door:
 
         return answer_completion(request, self._session.session_id, self._mint, self._completed)
 
-    def _call(self, request: DoorRequest) -> DoorResponse | AwaitTask:
+    def _call(self, request: DoorRequest) -> "DoorAnswer":
         scopes: tuple[str, ...] | None = None
         if self._keys is not None and self._session.authenticated:
             from murmur.domain.door_tokens import Granted, InvalidToken, Unauthenticated  # noqa: PLC0415
@@ -160,15 +145,22 @@ class Door:
             if scopes is not None and method in self._session.methods and method not in scopes:
                 return self._insufficient(str(method))
             id_ = checked_id(call)
-            result = self._result(*checked_call(call), request.crowd)
+            result = self._result(*checked_call(call), request)
         except RpcError as error:
             return rpc(id_, error={"code": error.code, "message": error.message})
         if isinstance(result, Later):
             later = result
             return AwaitTask(later.task, lambda: rpc(id_, result=later.result()))
+        if isinstance(result, Streamed):
+            return OpenStream(id_, result.task, _seen(request.last_event_id), result.submitted)
         return rpc(id_, result=result)
 
-    def _result(self, method: str, params: dict[str, object], crowd: int | None) -> "object | Later":
+    def _result(self, method: str, params: dict[str, object], request: DoorRequest) -> "object | Later | Streamed":
+        if method in (STREAM, WATCH) and method in self._session.methods and request.watched is not None:
+            # Decided before a task is taken in: one whose caller was refused must not run.
+            raise RpcError(NO_PLACE_TO_WAIT, f"{request.watched} streams are open, and no more may be")
+        if method == WATCH and self._session.observed:
+            return self._watch(params.get("id"))
         if method == STOP:
             canceled = self._board.cancel_all()
             return {"canceled": [task.id for task in canceled], "residue": []}
@@ -180,8 +172,18 @@ class Door:
             # Its models are imported by sessions that accept tasks, and only at the first one.
             from murmur.domain.task_calls import call_task_method  # noqa: PLC0415
 
-            return call_task_method(method, params, self._board, self._mint, crowd)
+            return call_task_method(method, params, self._board, self._mint, request.crowd)
         raise RpcError(NO_SUCH_METHOD, "this door does not serve that method")
+
+    def _watch(self, task_id: object) -> "Streamed":
+        if task_id is None:
+            return Streamed(None)
+        if not isinstance(task_id, str):
+            raise RpcError(INVALID_PARAMS, "id: the id of a task is a string")
+        task = self._board.find(task_id)
+        if task is None:
+            raise RpcError(NO_SUCH_TASK, "there is no task of that id")
+        return Streamed(task)
 
     def _control(self, request: DoorRequest) -> DoorResponse:
         assert self._keys is not None
@@ -232,87 +234,21 @@ class Later(Value):
     result: Callable[[], object]
 
 
-def is_addressed(host: str | None, authority: str, *, wildcard: bool = False) -> bool:
-    """Whether the caller named this machine, or the address that the door is bound to, with whatever port.
+class Streamed(Value):
+    """The result of a call that is a stream: of one task's events, or of all."""
 
-    A page in a browser that had its own name resolve to this machine names itself here: that is refused.
-    """
-    name, authority = (host or "").lower(), authority.lower()
-    if name == authority:
-        return True
-    bare = _without_port(name)
-    # The zone of a link-local address is this machine's affair: callers do not send it.
-    bound = _without_port(_ZONE.sub("", authority))
-    return bare == "localhost" or _is_ours(bare, bound, wildcard)
+    task: "Task | None"
+    submitted: bool = False
 
 
-def _without_port(authority: str) -> str:
-    """Return the host of a `host:port`, or nothing where it is none."""
-    match = _HOST.fullmatch(authority)
-    return (match[1] or match[2]) if match else ""
+DoorAnswer = DoorResponse | AwaitTask | OpenStream
 
 
-def _is_ours(name: str, bound: str, wildcard: bool) -> bool:  # noqa: FBT001
-    """Whether a name is a loopback address, the bound one, or any address at all for a door on all of them."""
-    from ipaddress import ip_address  # noqa: PLC0415 - hosts other than localhost are rare
-
-    try:
-        address = ip_address(name)
-    except ValueError:
-        return False
-    if wildcard or address.is_loopback:
-        return True
-    try:
-        return address == ip_address(bound)
-    except ValueError:  # The bound one is `localhost`.
-        return False
-
-
-def decoded(body: bytes) -> dict[str, object]:
-    """Read a JSON-RPC call; raise `RpcError`."""
-    try:
-        call = read_json(body)
-    except NotJson:
-        raise RpcError(PARSE_ERROR, "the request is not JSON") from None
-    if not isinstance(call, dict):
-        raise RpcError(INVALID_REQUEST, "the request is not one JSON-RPC 2.0 call")
-    return call
-
-
-def checked_id(call: dict[str, object]) -> RpcId:
-    """Return the id of a call, to be given back; raise `RpcError`."""
-    id_ = call.get("id")
-    if not _is_id(id_):
-        raise RpcError(INVALID_REQUEST, "an id is a string or a number")
-    return id_
-
-
-def checked_call(call: dict[str, object]) -> tuple[str, dict[str, object]]:
-    """Return a call's method and params; raise `RpcError`."""
-    method, params = call.get("method"), call.get("params")
-    params = {} if params is None else params
-    if call.get("jsonrpc") != "2.0" or not isinstance(method, str):
-        raise RpcError(INVALID_REQUEST, "the request is not one JSON-RPC 2.0 call")
-    if not isinstance(params, dict):
-        raise RpcError(INVALID_PARAMS, "params are an object")
-    return method, params
-
-
-def _is_id(value: object) -> TypeGuard[RpcId]:
-    # A number beyond the range of floats, such as 1e999, is read as an infinity, which JSON cannot give back.
-    return isinstance(value, str | int | float | None) and not isinstance(value, bool) and value not in (inf, -inf)
+def _seen(text: str | None) -> int | None:
+    """Read the number of an event; what is none is as good as not said."""
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) <= _LONGEST_ID else None
 
 
 def rpc(id_: RpcId, **outcome: object) -> DoorResponse:
     """Make the answer to a call: its `result`, or its `error`."""
     return document(200, {"jsonrpc": "2.0", "id": id_, **outcome})
-
-
-def refused(status: int, error: str, message: str, *headers: tuple[str, str]) -> DoorResponse:
-    """Make the answer that refuses a request by HTTP."""
-    return document(status, {"error": error, "message": message}, headers)
-
-
-def document(status: int, content: object, headers: tuple[tuple[str, str], ...] = ()) -> DoorResponse:
-    """Make an answer of a JSON document."""
-    return DoorResponse(status, json_bytes(content), headers)

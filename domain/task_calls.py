@@ -1,4 +1,4 @@
-"""What do `message/send`, `tasks/get` and `tasks/cancel` do? (wire facts of the door)."""
+"""What do `message/send`, `message/stream`, `tasks/get` and `tasks/cancel` do? (wire facts of the door)."""
 
 from collections.abc import Callable
 from typing import TypeVar, assert_never
@@ -6,16 +6,16 @@ from typing import TypeVar, assert_never
 from pydantic import BaseModel, ValidationError
 
 from murmur.domain.ids import IdPrefix
-from murmur.domain.served_door import (
+from murmur.domain.rpc import (
     INVALID_PARAMS,
     NO_PLACE_TO_WAIT,
     NO_SUCH_CONTENT,
     NO_SUCH_TASK,
     NOT_CANCELABLE,
     UNSUPPORTED,
-    Later,
     RpcError,
 )
+from murmur.domain.served_door import Later, Streamed
 from murmur.domain.task_board import Canceled, NotCancelable, Stopping, Task, TaskBoard, Unknown
 from murmur.domain.wire import Artifact, SendParams, SentMessage, TaskDocument, TaskParams, TaskStatus, TextPart
 
@@ -25,14 +25,17 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 def call_task_method(
     method: str, params: dict[str, object], board: TaskBoard, mint: Mint, crowd: int | None = None
-) -> object | Later:
-    """Carry out one call; return its result, or the task to wait for first. Raises `RpcError`.
+) -> object | Later | Streamed:
+    """Carry out one call; return its result, or the task to wait for first or to stream. Raises `RpcError`.
 
     `crowd` is how many callers wait, where no further one may: then nothing is returned that is to be waited for.
     """
     match method:
         case "message/send":
             return _send(_read(SendParams, params), board, mint, crowd)
+        case "message/stream":
+            sent = _read(SendParams, params)
+            return Streamed(_offer(sent, _text(sent, board), board, mint), submitted=True)
         case "tasks/get":
             return task_document(_known(board.find(_read(TaskParams, params).id)))
         case _:
@@ -55,14 +58,8 @@ def _known(task: Task | None) -> Task:
 
 
 def _send(params: SendParams, board: TaskBoard, mint: Mint, crowd: int | None) -> object | Later:
-    message = params.message
-    if message.task_id is not None:
-        _known(board.find(message.task_id))
-        raise RpcError(UNSUPPORTED, "a task takes one message; leave taskId out to start another")
-    texts = [part.text for part in message.parts if part.text is not None and part.kind in (None, "text")]
-    if not texts:
-        raise RpcError(NO_SUCH_CONTENT, "the message has no text part, and this door takes nothing else")
     blocking = params.configuration is None or params.configuration.blocking is not False
+    text = _text(params, board)
     if blocking and crowd is not None:
         # Decided before the task is taken in: one whose caller was refused must not run.
         raise RpcError(
@@ -70,10 +67,26 @@ def _send(params: SendParams, board: TaskBoard, mint: Mint, crowd: int | None) -
             f"{crowd} callers wait for their tasks, and no more may; wait for one to be answered, or send with"
             " `blocking: false` and ask by tasks/get",
         )
-    task = board.offer(mint("tsk_"), message.context_id or mint("ctx_"), "\n".join(texts))
+    task = _offer(params, text, board, mint)
     if task.state.is_terminal or not blocking:
         return task_document(task)
     return Later(task, lambda: task_document(task))
+
+
+def _offer(params: SendParams, text: str, board: TaskBoard, mint: Mint) -> Task:
+    return board.offer(mint("tsk_"), params.message.context_id or mint("ctx_"), text)
+
+
+def _text(params: SendParams, board: TaskBoard) -> str:
+    """Return what a message asks for; raise `RpcError` where that is nothing that can be a new task."""
+    message = params.message
+    if message.task_id is not None:
+        _known(board.find(message.task_id))
+        raise RpcError(UNSUPPORTED, "a task takes one message; leave taskId out to start another")
+    texts = [part.text for part in message.parts if part.text is not None and part.kind in (None, "text")]
+    if not texts:
+        raise RpcError(NO_SUCH_CONTENT, "the message has no text part, and this door takes nothing else")
+    return "\n".join(texts)
 
 
 def _cancel(params: TaskParams, board: TaskBoard, crowd: int | None) -> object | Later:

@@ -7,18 +7,10 @@ positional array, and a status as an object. Either is no completion here.
 import json
 from typing import Literal, NoReturn, TypeVar
 
-from murmur.domain.door import (
-    Answered,
-    AskLimits,
-    DoorAsk,
-    DoorReading,
-    NoSuchAddress,
-    TaskSeen,
-    door_address,
-    read_task,
-)
+from murmur.domain.door import Answered, AskLimits, DoorAsk, DoorReading, NoSuchAddress, door_address
 from murmur.domain.json_text import NotJson, json_bytes, read_json
 from murmur.domain.launch.handle import SpawnerHandle
+from murmur.domain.task_asks import TaskSeen, read_task
 from murmur.domain.value import Value
 from murmur.domain.visible_text import visible
 

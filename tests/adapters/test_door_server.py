@@ -15,12 +15,14 @@ from typing import Any, Literal
 import pytest
 
 from murmur.adapters import door_server
-from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, WAITING_LIMIT, DoorServer, bind_door
+from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, WAITING_LIMIT, DoorServer
+from murmur.adapters.door_socket import bind_door
 from murmur.adapters.doors import HttpDoors
 from murmur.domain.cards import ServedSession
 from murmur.domain.door import StopAnswer, card_ask, door_address, read_stop_answer, refusal_of_card, stop_ask
+from murmur.domain.door_http import DoorRequest, DoorResponse
 from murmur.domain.errors import DoorNotOpened
-from murmur.domain.served_door import Door, DoorRequest, DoorResponse
+from murmur.domain.served_door import Door
 from murmur.domain.task_board import TaskBoard
 from tests.adapters.doors_for_tests import OTHER_SESSION, SESSION, elapsed_below
 from tests.adapters.processes_for_tests import open_descriptors
@@ -562,7 +564,7 @@ def test_some_of_the_places_are_kept_for_callers_that_do_not_wait(waiting: Waiti
 
 
 @pytest.mark.spec("M1")
-@pytest.mark.parametrize(("places", "may_wait"), [(1, 1), (2, 1), (9, 1), (10, 2), (63, 55), (64, 56)])
+@pytest.mark.parametrize(("places", "may_wait"), [(1, 1), (2, 1), (7, 2), (24, 7), (191, 55), (192, 56)])
 def test_where_there_are_fewer_places_fewer_may_wait(places: int, may_wait: int) -> None:
     assert door_server._Connections(places)._waiting_most == may_wait
 

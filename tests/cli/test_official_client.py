@@ -29,6 +29,7 @@ from a2a.utils.errors import ExtendedAgentCardNotConfiguredError, TaskNotCancela
 from tests.cli.conftest import Hosted, Hosts
 
 DOOR = "https://docs.murmur.nexus/reference/agent-card/#murmur-door-v1"
+STREAM = "https://docs.murmur.nexus/reference/streaming-protocol/#murmur-stream-v1"
 CAPSULE = "https://docs.murmur.nexus/reference/agent-card/#murmur-capsule-v1"
 COMMAND = 'read word; [ "$word" = slow ] && { echo up >up; cat gate; }; echo "did $word"; [ "$word" != ill ]'
 """Tells through `up` that a slow task runs, which it then does until `gate` is opened and closed."""
@@ -134,7 +135,7 @@ def test_the_public_card_of_a_public_door_names_its_session(start: Start) -> Non
         assert [skill.id for skill in card.skills] == ["task"]
         assert not card.capabilities.extended_agent_card
         assert not card.security_schemes
-        assert extensions(card) == [DOOR, CAPSULE]
+        assert extensions(card) == [DOOR, CAPSULE, STREAM]
         assert card.capabilities.extensions[1].params["sessionId"] == hosted.session_id
 
     calling(hosted, None, read)
@@ -147,7 +148,7 @@ def test_the_public_card_of_an_authenticated_door_asks_for_a_token_and_keeps_its
         assert card.capabilities.extended_agent_card
         assert card.security_schemes["bearer"].http_auth_security_scheme.scheme == "Bearer"
         assert [list(each.schemes) for each in card.security_requirements] == [["bearer"]]
-        assert extensions(card) == [DOOR]
+        assert extensions(card) == [DOOR, STREAM]
         assert hosted.session_id not in str(card)
 
     calling(hosted, None, read)
@@ -160,7 +161,7 @@ def test_the_extended_card_names_the_session_to_a_caller_with_a_token(start: Sta
         extended = await client.get_extended_agent_card(GetExtendedAgentCardRequest())
         assert (extended.name, extended.version, extended.description) == (card.name, card.version, card.description)
         assert [each.url for each in extended.supported_interfaces] == [f"http://{hosted.ready['url']}"]
-        assert extensions(extended) == [DOOR, CAPSULE]
+        assert extensions(extended) == [DOOR, CAPSULE, STREAM]
         assert extended.capabilities.extensions[1].params["sessionId"] == hosted.session_id
 
     calling(hosted, operator(hosted), read)

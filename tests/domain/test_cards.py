@@ -11,7 +11,8 @@ from murmur.domain.cards import ServedSession, extended_card, public_card
 SES = "ses_0198a7b3c4d57e6f8a9b0c1d2e3f4051"
 CAPSULE = "https://docs.murmur.nexus/reference/agent-card/#murmur-capsule-v1"
 DOOR = "https://docs.murmur.nexus/reference/agent-card/#murmur-door-v1"
-TASKS = ["message/send", "tasks/get", "tasks/cancel"]
+STREAM = "https://docs.murmur.nexus/reference/streaming-protocol/#murmur-stream-v1"
+TASKS = ["message/send", "message/stream", "stream/watch", "tasks/get", "tasks/cancel"]
 EXTENDED = "agent/getAuthenticatedExtendedCard"
 SKILL = {"id": "task", "name": "Run a task", "description": "Give weaver a task", "tags": ["task"]}
 
@@ -38,9 +39,9 @@ def extensions(card: dict[str, object]) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("tasks", "authenticated", "methods"),
     [
-        (False, False, ["session/stop"]),
+        (False, False, ["stream/watch", "session/stop"]),
         (True, False, [*TASKS, "session/stop"]),
-        (False, True, ["session/stop", EXTENDED]),
+        (False, True, ["stream/watch", "session/stop", EXTENDED]),
         (True, True, [*TASKS, "session/stop", EXTENDED]),
     ],
 )
@@ -64,13 +65,13 @@ def test_a_public_card_of_a_public_door_asks_for_nothing_and_names_its_session()
     card = public_card(session(tasks=True))
     assert (card["securitySchemes"], card["securityRequirements"]) == ({}, [])
     assert session_id_from_card(card) == SES
-    assert list(extensions(card)) == [DOOR, CAPSULE]
+    assert list(extensions(card)) == [DOOR, CAPSULE, STREAM]
 
 
 @pytest.mark.spec("M1", "P2")
 def test_a_public_card_of_an_authenticated_door_does_not_say_which_session_it_is() -> None:
     card = public_card(session(tasks=True, authenticated=True))
-    assert list(extensions(card)) == [DOOR]
+    assert list(extensions(card)) == [DOOR, STREAM]
     assert session_id_from_card(card) is None
     assert SES not in json.dumps(card)
 
@@ -102,7 +103,7 @@ def test_the_public_card_has_the_fields_of_its_shape_and_no_others(authenticated
             {"url": "http://localhost:40123", "protocolBinding": "JSONRPC", "protocolVersion": "0.3"}
         ],
         "capabilities": {
-            "streaming": False,
+            "streaming": True,
             "pushNotifications": False,
             "extendedAgentCard": authenticated,
             "extensions": capabilities["extensions"],
@@ -126,7 +127,7 @@ def test_the_extended_card_has_the_fields_of_its_shape_and_no_others() -> None:
         "url": "http://localhost:40123",
         "preferredTransport": "JSONRPC",
         "capabilities": {
-            "streaming": False,
+            "streaming": True,
             "pushNotifications": False,
             "extensions": capabilities["extensions"],
         },
@@ -160,4 +161,22 @@ def test_two_cards_share_nothing_that_could_be_changed() -> None:
     capabilities = changed["capabilities"]
     assert isinstance(capabilities, dict)
     capabilities["extensions"].clear()
-    assert list(extensions(public_card(session()))) == [DOOR, CAPSULE]
+    assert list(extensions(public_card(session()))) == [DOOR, CAPSULE, STREAM]
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize("tasks", [False, True])
+def test_a_card_says_which_events_its_streams_have_and_whether_a_task_can_be_streamed(tasks: bool) -> None:
+    for card in (public_card(session(tasks=tasks)), extended_card(session(tasks=tasks, authenticated=True))):
+        frames = ["status", "artifact", "gap", "connection-ack", "capsule-closed", "error"]
+        assert extensions(card)[STREAM] == {"frames": [*frames, "task"] if tasks else frames}
+        capabilities = card["capabilities"]
+        assert isinstance(capabilities, dict)
+        assert capabilities["streaming"] is tasks
+
+
+@pytest.mark.spec("M1")
+def test_a_session_that_nobody_observes_says_nothing_of_streams() -> None:
+    served = session().replaced(observed=False)
+    assert list(served.methods) == ["session/stop"]
+    assert list(extensions(public_card(served))) == [DOOR, CAPSULE]

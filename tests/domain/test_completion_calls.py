@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from murmur.domain.cards import ServedSession
 from murmur.domain.completion_calls import TEXT_LIMIT
 from murmur.domain.door import Answered
+from murmur.domain.door_http import DoorRequest, DoorResponse
 from murmur.domain.door_tokens import DoorKeys, TokenKey
 from murmur.domain.ids import IdPrefix
 from murmur.domain.launch.completion import DelegationOutcome, completion_ask, delivery_of, summary_text
 from murmur.domain.launch.handle import SpawnerHandle
-from murmur.domain.served_door import AwaitTask, Door, DoorRequest, DoorResponse
+from murmur.domain.served_door import Door
 from murmur.domain.task_board import TaskBoard
 
 SES = "ses_0198a7b3c4d57e6f8a9b0c1d2e3f4051"
@@ -61,7 +62,7 @@ class Session:
 
     def answer(self, request: DoorRequest) -> DoorResponse:
         answer = self.door.answer(request)
-        assert not isinstance(answer, AwaitTask)
+        assert isinstance(answer, DoorResponse)
         return answer
 
     @property

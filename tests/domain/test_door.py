@@ -21,22 +21,17 @@ from murmur.domain.door import (
     NoAnswer,
     NoSuchAddress,
     StopAnswer,
-    TaskSeen,
-    cancel_ask,
     card_ask,
-    control_ask,
     door_address,
-    read_control,
     read_stop_answer,
-    read_task,
     recorded_address,
     refusal_of_card,
-    send_ask,
     stop_ask,
     task_ask,
     task_is_unfinished,
 )
 from murmur.domain.secret import DoorToken
+from murmur.domain.task_asks import TaskSeen, cancel_ask, control_ask, read_control, read_task, send_ask
 
 SES = "ses_0198a7b3c4d57e6f8a9b0c1d2e3f4051"
 TOKEN = DoorToken("mdt1.swordfish.mac")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from murmur.domain.capsule_store import CapsuleReference
+from murmur.domain.door_http import DoorRequest, DoorResponse
 from murmur.domain.door_tokens import TokenKey
 from murmur.domain.origin import Origin, render_origin
 from murmur.domain.referee import Referee
@@ -20,7 +21,6 @@ from murmur.domain.roost_door import (
     RoostDoor,
     StoreUnusable,
 )
-from murmur.domain.served_door import DoorRequest, DoorResponse
 
 NOW = 1_700_000_000_000
 ROOT = "ses_" + "0" * 32

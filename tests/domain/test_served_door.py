@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from murmur.domain.agent_card import session_id_from_card
 from murmur.domain.cards import ServedSession, extended_card, public_card
 from murmur.domain.door import Answered, DoorAsk, card_ask, read_stop_answer, refusal_of_card
+from murmur.domain.door_http import DoorRequest, DoorResponse
 from murmur.domain.door_tokens import DoorKeys, TokenKey
 from murmur.domain.ids import IdPrefix
 from murmur.domain.secret import DoorToken, Secret
-from murmur.domain.served_door import AwaitTask, Door, DoorRequest, DoorResponse
+from murmur.domain.served_door import AwaitTask, Door, OpenStream
 from murmur.domain.task_board import Acceptance, TaskBoard, TaskState
 
 SES = "ses_0198a7b3c4d57e6f8a9b0c1d2e3f4051"
@@ -24,6 +25,7 @@ KEYS = DoorKeys(TokenKey(bytes(range(32)).hex()), SES)
 CARD = "/.well-known/agent-card.json"
 EXTENDED = "agent/getAuthenticatedExtendedCard"
 CAPSULE = "https://docs.murmur.nexus/reference/agent-card/#murmur-capsule-v1"
+STREAM = "https://docs.murmur.nexus/reference/streaming-protocol/#murmur-stream-v1"
 DOOR = "https://docs.murmur.nexus/reference/agent-card/#murmur-door-v1"
 
 
@@ -77,6 +79,14 @@ class Session:
     def call(self, method: object, token: Secret | str | None = None, **more: object) -> DoorResponse:
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, **more}).encode()
         return self.answer("POST", "/", body, authorization=bearer(token))
+
+    def opened(self, method: str, token: Secret | str | None = None, **more: Any) -> OpenStream:
+        """Make a call that is answered with a stream."""
+        headers = {name: more.pop(name) for name in ("last_event_id", "watched") if name in more}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, **more}).encode()
+        answer = self.door.answer(DoorRequest("POST", "/", body, "localhost", bearer(token), **headers))
+        assert isinstance(answer, OpenStream)
+        return answer
 
     def control(self, body: object, token: Secret | str | None = None, method: str = "POST") -> DoorResponse:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -145,7 +155,7 @@ def test_the_card_has_the_fields_of_a_public_card_and_no_others() -> None:
 @pytest.mark.spec("M1", "P2")
 def test_each_extension_has_an_address_a_description_parameters_and_is_not_required() -> None:
     extensions = got_card()["capabilities"]["extensions"]
-    assert [extension["uri"] for extension in extensions] == [DOOR, CAPSULE]
+    assert [extension["uri"] for extension in extensions] == [DOOR, CAPSULE, STREAM]
     for extension in extensions:
         assert set(extension) == {"uri", "required", "description", "params"}
         assert extension["required"] is False
@@ -155,7 +165,7 @@ def test_each_extension_has_an_address_a_description_parameters_and_is_not_requi
 @pytest.mark.spec("M1")
 def test_the_door_extension_lists_the_methods_served_and_no_peer_tasks() -> None:
     params = got_card()["capabilities"]["extensions"][0]["params"]
-    assert params == {"methods": ["session/stop"], "peerTasks": False}
+    assert params == {"methods": ["stream/watch", "session/stop"], "peerTasks": False}
 
 
 @pytest.mark.spec("P2")
@@ -229,6 +239,9 @@ def test_every_method_that_the_card_lists_is_served() -> None:
         methods = session.served.methods
         assert methods
         for method in methods:
+            if method == "stream/watch":
+                assert session.opened(method, session.operator).task is None
+                continue
             answer = strict(session.call(method, session.operator, params={}).body)
             # Called without what it needs, a method that is served says so.
             assert "result" in answer or answer["error"]["code"] == -32602
@@ -545,7 +558,7 @@ def test_a_call_beyond_its_scope_changes_nothing() -> None:
 
 
 @pytest.mark.spec("I4", "M1")
-@pytest.mark.parametrize("method", ["nothing", "Tasks/Get", "message/stream", "stream/watch", "tasks/resubscribe"])
+@pytest.mark.parametrize("method", ["nothing", "Tasks/Get", "Message/Stream", "stream/Watch", "tasks/resubscribe"])
 def test_a_method_that_is_not_served_is_none_for_any_token(method: str) -> None:
     session = Session("queue", authenticated=True)
     response = session.call(method, KEYS.mint("watcher", []))
@@ -554,7 +567,7 @@ def test_a_method_that_is_not_served_is_none_for_any_token(method: str) -> None:
 
 
 @pytest.mark.spec("I4", "M1")
-@pytest.mark.parametrize("method", ["message/send", "tasks/get", "tasks/cancel"])
+@pytest.mark.parametrize("method", ["message/send", "message/stream", "tasks/get", "tasks/cancel"])
 def test_where_no_tasks_are_accepted_their_methods_are_none(method: str) -> None:
     assert strict(Session().call(method, params={}).body)["error"]["code"] == -32601
     session = Session(authenticated=True)
@@ -847,7 +860,10 @@ def held_to_be_an_answer(response: DoorResponse) -> None:
 def test_whatever_is_asked_in_any_order_is_answered(session: Session, requests: list[tuple[DoorRequest, bool]]) -> None:
     for request, at_work in requests:
         answered = session.door.answer(request)
-        held_to_be_an_answer(answered.respond() if isinstance(answered, AwaitTask) else answered)
+        if isinstance(answered, OpenStream):
+            assert answered.task is None or session.board.find(answered.task.id) is answered.task
+        else:
+            held_to_be_an_answer(answered.respond() if isinstance(answered, AwaitTask) else answered)
         if at_work and session.board.running is not None:
             task = session.board.finished(succeeded=True, result="done", message=None)
             assert task.state.is_terminal
@@ -881,3 +897,57 @@ def test_a_call_that_may_not_wait_is_answered_at_once() -> None:
 @pytest.mark.spec("M1")
 def test_an_answer_is_no_longer_than_its_text_in_utf_8() -> None:
     assert "\u4e2d\u6587".encode() in Session(name="\u4e2d\u6587").answer("GET", CARD).body
+
+
+MESSAGE = {"message": {"messageId": "msg_1", "role": "user", "parts": [{"text": "go"}]}}
+
+
+@pytest.mark.spec("M1")
+def test_watching_is_of_the_whole_session_or_of_one_task() -> None:
+    session = Session("queue")
+    task = session.board.offer("tsk_1", "ctx_1", "x")
+    assert session.opened("stream/watch") == OpenStream(1, None, None)
+    assert session.opened("stream/watch", params={"id": None, "more": 1}) == OpenStream(1, None, None)
+    assert session.opened("stream/watch", params={"id": "tsk_1"}) == OpenStream(1, task, None)
+    assert strict(session.call("stream/watch", params={"id": "tsk_2"}).body)["error"]["code"] == -32001
+    assert strict(session.call("stream/watch", params={"id": 7}).body)["error"]["code"] == -32602
+
+
+@pytest.mark.spec("M1")
+def test_a_streamed_message_is_a_new_task() -> None:
+    session = Session("queue")
+    opened = session.opened("message/stream", params=MESSAGE)
+    assert opened.submitted
+    assert opened.task is not None
+    assert session.board.find(opened.task.id) is opened.task
+    assert strict(session.call("message/stream", params={}).body)["error"]["code"] == -32602
+    assert session.board.waiting == 1
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize(
+    ("header", "after"),
+    [(None, None), ("0", 0), ("17", 17), ("", None), ("x", None), ("-1", None), ("1" * 21, None), ("\u0661", None)],
+)
+def test_a_caller_that_was_cut_off_says_behind_which_event_it_goes_on(header: str | None, after: int | None) -> None:
+    assert Session().opened("stream/watch", last_event_id=header).after == after
+
+
+@pytest.mark.spec("M1")
+def test_where_no_further_stream_may_be_no_task_is_taken_in() -> None:
+    session = Session("queue")
+    for method in ("message/stream", "stream/watch"):
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": MESSAGE}).encode()
+        answer = session.door.answer(DoorRequest("POST", "/", body, "localhost", watched=128))
+        assert isinstance(answer, DoorResponse)
+        assert strict(answer.body)["error"]["code"] == -32000
+    assert session.board.waiting == 0
+
+
+@pytest.mark.spec("I4")
+@pytest.mark.parametrize("method", ["message/stream", "stream/watch"])
+def test_a_stream_needs_its_scope(method: str) -> None:
+    session = Session("queue", authenticated=True)
+    refusal(session.call(method, params=MESSAGE), 401, "unauthenticated")
+    refusal(session.call(method, KEYS.mint("other", ["tasks/get"]), params=MESSAGE), 403, "insufficient_scope")
+    session.opened(method, KEYS.mint("watcher", [method]), params=MESSAGE if method == "message/stream" else {})

@@ -7,7 +7,8 @@ import pytest
 from a2a.compat.v0_3.types import Task as OfficialTask
 
 from murmur.domain.ids import IdPrefix
-from murmur.domain.served_door import Later, RpcError
+from murmur.domain.rpc import RpcError
+from murmur.domain.served_door import Later
 from murmur.domain.task_board import Acceptance, TaskBoard, TaskState
 from murmur.domain.task_calls import call_task_method
 

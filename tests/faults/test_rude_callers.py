@@ -101,8 +101,11 @@ class Connection:
             match self._http.next_event():
                 case h11.NEED_DATA:
                     self._http.receive_data(self._received())
-                case h11.Response(status_code=code):
+                case h11.Response(status_code=code, headers=headers):
                     status = code
+                    if (b"content-type", b"text/event-stream") in headers:
+                        self.close()  # It goes on for as long as the session does.
+                        return Answer(status, b'{"jsonrpc": "2.0", "id": 1, "result": {}}')
                 case h11.Data(data=more):
                     body += more
                 case h11.EndOfMessage():
