@@ -7,6 +7,7 @@ from collections.abc import Callable
 import typer
 
 from murmur.adapters.doors import HttpDoors
+from murmur.cli import wiring
 from murmur.cli.output import note, pass_on, warn
 from murmur.cli.resolving import read_rows
 from murmur.domain.door import DoorAsk, DoorReading, NoAnswer, NoSuchAddress, decoded_answer, without
@@ -29,6 +30,9 @@ from murmur.domain.watching import (
 
 READER_LEFT = 141
 """The exit status of a command whose reader has left, as a shell gives it for SIGPIPE."""
+
+_LAST_MOMENT = 0.5
+"""Seconds that a process gets to be gone whose connection is."""
 
 
 class Watching:
@@ -126,7 +130,7 @@ class Watching:
                 what = f"the connection was lost {where}: {visible(reason)}"
             case _:
                 what = f"the stream ended {where}, and did not say that the session had"
-        if not _is_there(record):
+        if not _is_there(record, 0.0 if isinstance(self._ended_by, ErrorSeen) else _LAST_MOMENT):
             return WatchLost(
                 f"{session}: {what}; the session is gone", hint=f"its records are in {visible(record.workdir)}"
             )
@@ -146,5 +150,7 @@ def _refusal(reading: DoorReading, record: RunningRecord) -> str:
             return "the door answered with something that is no stream"
 
 
-def _is_there(record: RunningRecord) -> bool:
-    return any(row.record.session_id == record.session_id for row in read_rows().sessions)
+def _is_there(record: RunningRecord, patience: float) -> bool:
+    """Whether the session's process is still there, that long from now."""
+    claims = [row.claim for row in read_rows().sessions if row.record.session_id == record.session_id]
+    return bool(claims) and not wiring.exits.wait_any(claims, wiring.clock.monotonic() + patience)

@@ -107,6 +107,44 @@ class TaskDocument(_Payload):
     artifacts: list[Artifact] | None = None
 
 
+class StatusUpdate(_Payload):
+    """An event of a stream: a task has come into that state."""
+
+    kind: Literal["status-update"] = "status-update"
+    task_id: str
+    context_id: str
+    status: TaskStatus
+    final: Annotated[bool, Field(description="Whether nothing of this task comes behind it.")]
+
+
+class ArtifactUpdate(_Payload):
+    """An event of a stream: whole lines of a task's output, its stdout named `result` and its stderr `stderr`."""
+
+    kind: Literal["artifact-update"] = "artifact-update"
+    task_id: str
+    context_id: str
+    artifact: Artifact
+    append: Annotated[bool, Field(description="Whether it goes on with what came before of the same artifact.")]
+
+
+class StreamEvent(_Payload):
+    """The data of an event that is about a task. Beside this it has the same in the keys of `murmur-stream-v1`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    jsonrpc: Literal["2.0"]
+    id: Annotated[int | float | str | None, Field(description="That of the call which opened the stream.")]
+    result: Annotated[StatusUpdate | ArtifactUpdate | TaskDocument, Field(discriminator="kind")]
+
+
+class WatchParams(_Payload):
+    """The params of `stream/watch`."""
+
+    id: Annotated[
+        Text | None, Field(description="The one task to be followed to its end; all of the session without it.")
+    ] = None
+
+
 class Residue(_Payload):
     """Something that a stopped session leaves behind."""
 
@@ -192,6 +230,8 @@ PAYLOADS: dict[str, type[BaseModel]] = {
     "message-send-params": SendParams,
     "task-params": TaskParams,
     "task": TaskDocument,
+    "watch-params": WatchParams,
+    "stream-event": StreamEvent,
     "stop-result": StopResult,
     "control-request": ControlRequest,
     "control-status": ControlStatus,

@@ -21,6 +21,8 @@ from a2a.types import (
     Role,
     SendMessageConfiguration,
     SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
     Task,
     TaskState,
 )
@@ -31,7 +33,10 @@ from tests.cli.conftest import Hosted, Hosts
 DOOR = "https://docs.murmur.nexus/reference/agent-card/#murmur-door-v1"
 STREAM = "https://docs.murmur.nexus/reference/streaming-protocol/#murmur-stream-v1"
 CAPSULE = "https://docs.murmur.nexus/reference/agent-card/#murmur-capsule-v1"
-COMMAND = 'read word; [ "$word" = slow ] && { echo up >up; cat gate; }; echo "did $word"; [ "$word" != ill ]'
+COMMAND = """read word
+[ "$word" = slow ] && { echo up >up; cat gate; }
+[ "$word" = step ] && { echo one; echo up >up; cat gate; echo two; }
+echo "did $word"; [ "$word" != ill ]"""
 """Tells through `up` that a slow task runs, which it then does until `gate` is opened and closed."""
 AUTHENTICATION = {"scheme": "bearer", "credentials": {"watcher": {"scopes": ["tasks/get"]}}}
 
@@ -71,25 +76,32 @@ def operator(hosted: Hosted) -> str:
 
 
 @asynccontextmanager
-async def called(hosted: Hosted, token: str | None) -> AsyncIterator[tuple[AgentCard, Client]]:
+async def called(
+    hosted: Hosted, token: str | None, transport: httpx.AsyncBaseTransport | None = None
+) -> AsyncIterator[tuple[AgentCard, Client]]:
     """Read a door's public card, without the token, and make the client that it leads to."""
     url = f"http://{hosted.ready['url']}"
     async with httpx.AsyncClient(timeout=20) as reader:
         card = await A2ACardResolver(reader, url).get_agent_card()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    async with httpx.AsyncClient(headers=headers, timeout=20) as http:
-        client = await create_client(card, ClientConfig(httpx_client=http, streaming=False))
+    async with httpx.AsyncClient(headers=headers, timeout=20, transport=transport) as http:
+        client = await create_client(card, ClientConfig(httpx_client=http, streaming=transport is not None))
         try:
             yield card, client
         finally:
             await client.close()
 
 
-def calling(hosted: Hosted, token: str | None, conversation: Callable[[AgentCard, Client], Awaitable[None]]) -> None:
-    """Hold one conversation with a door."""
+def calling(
+    hosted: Hosted,
+    token: str | None,
+    conversation: Callable[[AgentCard, Client], Awaitable[None]],
+    transport: httpx.AsyncBaseTransport | None = None,
+) -> None:
+    """Hold one conversation with a door; with a transport of its own the client streams."""
 
     async def hold() -> None:
-        async with called(hosted, token) as (card, client):
+        async with called(hosted, token, transport) as (card, client):
             await conversation(card, client)
 
     asyncio.run(hold())
@@ -257,3 +269,106 @@ def test_a_task_is_cancelled_and_stays_so(door: tuple[Hosted, str | None], tmp_p
             await client.cancel_task(CancelTaskRequest(id="tsk_x"))
 
     calling(*door, talk)
+
+
+class Cut(httpx.AsyncHTTPTransport):
+    """A connection that breaks off on request; and the client's `tasks/resubscribe` is Murmur's `stream/watch`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+        self.open: httpx.AsyncByteStream | None = None
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        call = json.loads(request.content)
+        if call["method"] == "tasks/resubscribe":
+            call["method"] = "stream/watch"
+        self.called.append(call["method"])
+        content = json.dumps(call).encode()
+        headers = {**request.headers, "content-length": str(len(content))}
+        sent = httpx.Request(request.method, request.url, headers=headers, content=content)
+        response = await super().handle_async_request(sent)
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        self.open = response.stream
+        return response
+
+    async def cut(self) -> None:
+        assert self.open is not None
+        await self.open.aclose()
+
+
+def streaming(client: Client, text: str) -> AsyncIterator[StreamResponse]:
+    message = Message(message_id=f"msg_{text}", role=Role.ROLE_USER, parts=[Part(text=text)])
+    return client.send_message(SendMessageRequest(message=message))
+
+
+def said(events: list[StreamResponse]) -> str:
+    """Put the pieces of a task's result together, as the client's own users do."""
+    text = ""
+    for update in [each.artifact_update for each in events if each.HasField("artifact_update")]:
+        if update.artifact.name == "result":
+            piece = "".join(part.text for part in update.artifact.parts)
+            text = text + piece if update.append else piece
+    return text
+
+
+def states(events: list[StreamResponse]) -> list[str]:
+    updates = [each.status_update for each in events if each.HasField("status_update")]
+    return [TaskState.Name(each.status.state).removeprefix("TASK_STATE_").lower() for each in updates]
+
+
+@pytest.mark.spec("M1")
+@pytest.mark.parametrize(("word", "end"), [("well", "completed"), ("ill", "failed")])
+def test_a_task_is_streamed_to_its_end(door: tuple[Hosted, str | None], word: str, end: str) -> None:
+    async def talk(card: AgentCard, client: Client) -> None:
+        assert card.capabilities.streaming
+        events = [each async for each in streaming(client, word)]
+        assert events[0].task.status.state == TaskState.TASK_STATE_SUBMITTED
+        assert states(events) == ["working", end]
+        assert said(events) == f"did {word}\n"
+        assert events[-1].HasField("status_update")
+        task = await client.get_task(GetTaskRequest(id=events[0].task.id))
+        assert result(task) == said(events)
+        assert task.status.state == events[-1].status_update.status.state
+
+    calling(*door, talk, Cut())
+
+
+@pytest.mark.spec("M1")
+def test_after_a_cut_the_same_task_is_followed_to_its_end_by_watching(
+    door: tuple[Hosted, str | None], tmp_path: Path
+) -> None:
+    connection = Cut()
+
+    async def talk(_: AgentCard, client: Client) -> None:
+        before = []
+        async for each in streaming(client, "step"):
+            before.append(each)
+            if each.HasField("artifact_update"):
+                break
+        task_id = before[0].task.id
+        assert said(before) == "one\n"
+        assert await asyncio.to_thread((tmp_path / "up").read_text) == "up\n"
+        await connection.cut()
+        after: list[StreamResponse] = []
+        async for each in client.subscribe(SubscribeToTaskRequest(id=task_id)):
+            if not after:
+                # It is there again, and only then does the task go on.
+                await asyncio.to_thread((tmp_path / "gate").write_text, "")
+            after.append(each)
+        assert after[0].task.id == task_id
+        assert after[0].task.status.state == TaskState.TASK_STATE_WORKING
+        assert said(after) == "one\ntwo\ndid step\n"
+        assert states(after)[-1] == "completed"
+        assert connection.called == ["message/stream", "stream/watch"]
+
+    calling(*door, talk, connection)
+
+
+@pytest.mark.spec("I4")
+def test_a_stream_is_opened_to_nobody_without_its_token(start: Start) -> None:
+    async def read(_: AgentCard, client: Client) -> None:
+        with pytest.raises(A2AClientError, match="401"):
+            [each async for each in streaming(client, "well")]
+
+    calling(start(True), None, read, Cut())

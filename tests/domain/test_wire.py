@@ -152,11 +152,17 @@ def test_another_operation_is_not_read(op: object) -> None:
 @pytest.mark.parametrize(
     "held",
     [
-        {"swordfish": 1},
+        {"swordfish": 1, "id": ["swordfish"]},
         "swordfish",
         ["swordfish"],
         {"message": "swordfish", "id": ["swordfish"], "op": "swordfish", "tokens": "swordfish", "state": "swordfish"},
-        {"tokens": {"operator": ["swordfish"]}, "error": ["swordfish"], "jsonrpc": "swordfish", "kind": "swordfish"},
+        {
+            "tokens": {"operator": ["swordfish"]},
+            "error": ["swordfish"],
+            "jsonrpc": "swordfish",
+            "kind": "swordfish",
+            "id": [1],
+        },
     ],
     ids=range(5),
 )
