@@ -46,6 +46,7 @@ class EventAnswer:
         self._source = source
         self._http = http
         self._transport = transport
+        self._is_chunked = True
         self._paused = False
         self._ended = False
         self._timer: asyncio.TimerHandle | None = None
@@ -57,6 +58,7 @@ class EventAnswer:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _IN_THE_KERNEL)
         headers = [("content-type", "text/event-stream"), ("cache-control", "no-cache"), ("connection", "close")]
         self._write(self._http.send(h11.Response(status_code=200, headers=headers)))
+        self._is_chunked = self._http.their_http_version != b"1.0"
         self._source.wake = self._pour
         self._beat_later()
         self._pour()
@@ -78,21 +80,20 @@ class EventAnswer:
 
     def _pour(self) -> None:
         while not self._ended and (not self._paused or self._source.is_cut) and (events := self._source.take()):
-            # Whole events to a chunk, so that a client which reads lines and knows no chunks is not led astray.
-            self._write(self._http.send(h11.Data(data=events)))
+            self._send(events)
         if not self._ended and self._source.is_over:
             self._end()
 
     def _end(self) -> None:
         self._ended = True
         self._cancel()
-        self._write(self._http.send(h11.EndOfMessage()))
+        self._write(b"0\r\n\r\n" if self._is_chunked else None)
         self._transport.close()  # Once what was written has been read; but not for ever:
         self._timer = asyncio.get_running_loop().call_later(LINGER, self._transport.abort)
 
     def _beat(self) -> None:
         if not self._paused:
-            self._write(self._http.send(h11.Data(data=HEARTBEAT)))
+            self._send(HEARTBEAT)
         self._beat_later()
 
     def _beat_later(self) -> None:
@@ -101,6 +102,13 @@ class EventAnswer:
     def _cancel(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+    def _send(self, events: bytes) -> None:
+        """Send whole events as one chunk, so that a client which reads lines and knows no chunks is not led astray.
+
+        By hand: the connection carries nothing after this, and a hundred clients are sent the same many times a second.
+        """
+        self._write(b"%x\r\n%b\r\n" % (len(events), events) if self._is_chunked else events)
 
     def _write(self, data: bytes | None) -> None:
         if data and not self._transport.is_closing():

@@ -144,6 +144,8 @@ class Exchange:
             self._http.receive_data(data)
             while self.reading is None and self._take(self._http.next_event()):
                 pass
+            if self._streams and self.reading is None:
+                self._heard()  # How long whoever listens took for it is no silence of the door's.
         except h11.RemoteProtocolError:
             if data:
                 self._end(NoAnswer("the door answered with something that is not HTTP"))

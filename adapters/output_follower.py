@@ -1,6 +1,7 @@
 """How is what a command writes into a file followed, without the command ever waiting for who reads it?"""
 
 import os
+from contextlib import ExitStack
 from typing import Self
 
 from murmur.adapters.command_output import Output
@@ -27,9 +28,12 @@ class FollowedOutput:
     @classmethod
     def open(cls, output: Output, *, from_tail: bool) -> Self:
         """Follow it from its beginning, or only its last part. Raises `OSError`."""
-        followed = cls(output, os.dup(output.descriptor))
-        if from_tail:
-            followed._begin_at_tail()
+        with ExitStack() as opened:
+            followed = cls(output, os.dup(output.descriptor))
+            opened.callback(followed.close)
+            if from_tail:
+                followed._begin_at_tail()
+            opened.pop_all()
         return followed
 
     def read(self) -> tuple[bool, str]:
@@ -53,8 +57,11 @@ class FollowedOutput:
 
     def rest(self) -> str:
         """Return what was held back, a line without an end; and in the place of what was not read, how much that is."""
-        left = max(0, (self._until or 0) - self._position)
-        return self._before + self._text.end() + (self._left_out(left) if left else "")
+        held = self._before + self._text.end()
+        left = max(0, min(self._until or 0, os.fstat(self.descriptor).st_size) - self._position)
+        if not left:
+            return held
+        return held + ("\n" if held and not held.endswith("\n") else "") + self._left_out(left)
 
     def close(self) -> None:
         """Let go of it."""

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 PACE = 0.02
 """Seconds between two rounds of reading: what a command says meanwhile goes out together."""
+_REST = 9
+"""While a command is at work, this many times as long as a round took is nothing read: it needs the processor more."""
+_LATEST = 0.25
+"""Seconds of that at most."""
 _ROUND = 16
 """Pieces of output that are read in one round."""
 ROOM = 64 * 1024
@@ -63,6 +67,8 @@ class Stream(EventSource):
         taken = self.reader.take(ROOM)
         if taken:
             self.moved_at = self._streams.taken()
+        elif self.reader.has_all:
+            self._streams.wanted()  # It has only stepped over what other tasks said, and is ready for more.
         return taken
 
     @property
@@ -95,6 +101,7 @@ class Streams:
         self._growth = Growth(self._soon)
         self._timer: asyncio.TimerHandle | None = None
         self._next_round = 0.0
+        self._in_round = self._wished = False
         self._moved = asyncio.Event()
         self._closed = False
 
@@ -133,7 +140,7 @@ class Streams:
         """Let the readers have what is left, and the end. Bounded: one that takes nothing is not waited for."""
         now = self._loop.time()
         self._closed, deadline = True, now + _FINISH_TIMEOUT
-        self._audience.patience = _STALLED
+        self._audience.patience = _STALLED / 2
         for reader, stream in list(self._streams.items()):
             if reader.has_all:
                 stream.moved_at = now
@@ -168,8 +175,12 @@ class Streams:
     def taken(self) -> float:
         """Note that a reader has taken something; return the time."""
         self._moved.set()
-        self._soon()
+        self.wanted()
         return self._loop.time()
+
+    def wanted(self) -> None:
+        """Note that a reader may be ready for more."""
+        self._soon()
 
     def forget(self, stream: Stream) -> None:
         """Forget a reader."""
@@ -179,7 +190,10 @@ class Streams:
 
     def _soon(self) -> None:
         """Have another round, now or when its time has come."""
-        self._round_at(max(self._next_round, self._loop.time()))
+        if self._in_round:
+            self._wished = True
+        else:
+            self._round_at(max(self._next_round, self._loop.time()))
 
     def _round_at(self, when: float) -> None:
         if self._timer is not None and self._timer.when() > when:
@@ -188,25 +202,34 @@ class Streams:
         self._timer = self._timer or self._loop.call_at(when, self._round)
 
     def _round(self) -> None:
-        self._timer = None
-        now = self._loop.time()
-        self._next_round = now + PACE
+        self._timer, self._in_round, self._wished = None, True, False
+        began = self._loop.time()
+        try:
+            due = self._read_round()
+        finally:
+            self._in_round = False
+        ended = self._loop.time()
+        at_work = bool(self._jobs) and self._jobs[-1].end is None
+        self._next_round = ended + (min(max(PACE, _REST * (ended - began)), _LATEST) if at_work else PACE / 10)
+        if self._wished or due is not None:
+            self._round_at(self._next_round if self._wished or due is None else max(due, self._next_round))
+
+    def _read_round(self) -> float | None:
+        """Read on as far as it goes; return when there is more to be done, `None` when somebody will tell."""
         for _ in range(_ROUND):
             readers = [reader for reader in self._streams if not reader.is_ended]
             step = self._audience.step(readers, self._loop.time())
             match step:
                 case ReadMore():
                     if not self._read():
-                        return
+                        return None
                 case Wait(until):
-                    if until is not None:
-                        self._round_at(until)
-                    return
+                    return until
                 case LetGo():
                     self._let_go(step)
                 case _:
                     assert_never(step)
-        self._soon()
+        return 0.0
 
     def _let_go(self, step: LetGo) -> None:
         for reader, stream in list(self._streams.items()):

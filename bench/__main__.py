@@ -20,6 +20,7 @@ from bench.door_process import ANSWERS, DRIPS, SILENT
 from bench.layers import measure_layers
 from bench.machines import BenchError, RealSessions, answering, machine, temporary_home
 from bench.measuring import Command, Report, compile_caches, ps_shows, ratio_to_empty
+from bench.streams import watched_session
 
 _SLACK = 0.3
 """Seconds granted to a listing beyond what its slowest door is waited for."""
@@ -28,6 +29,7 @@ _OF_A_BARE_DOOR, _TO_READINESS, _MEGABYTES = 0.7, 30.0, 35.0
 _WHOLE_DELEGATION = 55.0
 _OUTCOME, _LIFELINE = 50.0, 100.0
 """Milliseconds."""
+_READING, _SILENT, _WATCHED, _GROWN = 80, 20, 1.10, 32.0
 _CPU, _OBEYING, _STUBBORN = 0.005, 2.0, 6.0
 
 
@@ -207,6 +209,21 @@ def _children(report: Report, effort: _Effort) -> None:
         report.figure(name, f"{seconds:.2f} s", f"<= {budget:g} s", held=seconds <= budget)
 
 
+def _streams(report: Report, effort: _Effort) -> None:
+    report.heading(f"A session that prints 10,000 lines, alone and watched by 100, {effort.rates} rounds in turn")
+    watched = watched_session(effort.rates, _READING, _SILENT)
+    report.figure(
+        "the task, watched to alone",
+        f"{watched.ratio:.3f}x",
+        f"<= {_WATCHED:g}x",
+        held=watched.ratio <= _WATCHED,
+        detail=f"{watched.watched:.2f} s to {watched.alone:.2f} s",
+    )
+    report.figure("of 80 who read, with every line", str(watched.whole), "80", held=watched.whole == _READING)
+    megabytes = watched.grown / 1e6
+    report.figure("the host's memory grew by", f"{megabytes:.1f} MB", f"<= {_GROWN:g} MB", held=megabytes <= _GROWN)
+
+
 def _within(report: Report, name: str, delays: Sequence[float], budget: float) -> None:
     """Hold the median to the budget."""
     middle = statistics.median(delays)
@@ -226,6 +243,7 @@ _SECTIONS: Mapping[str, Callable[[Report, _Effort], None]] = {
     "door": _door,
     "delegation": _delegation,
     "children": _children,
+    "streams": _streams,
 }
 
 if __name__ == "__main__":

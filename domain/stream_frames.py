@@ -7,7 +7,6 @@ which Murmur's own clients read the same. The answer's id is the caller's, so it
 import json
 from typing import NamedTuple
 
-from murmur.domain.json_text import json_bytes
 from murmur.domain.rpc import RpcId
 from murmur.domain.sse import event_bytes
 
@@ -35,7 +34,7 @@ class Frame(NamedTuple):
 
 def caller_id(id_: RpcId) -> bytes:
     """Write a caller's id, once for all of its frames."""
-    return json_bytes(id_)
+    return _compact(id_)
 
 
 def _frame(kind: str, task_id: str, result: bytes, beside: bytes = b"", *, is_final: bool = False) -> Frame:

@@ -71,12 +71,11 @@ class StreamReader:
             return error_bytes(LEFT_BEHIND)
         self.position += 1
         frame = self._log.get(self.position)
-        if self.task_id is None:
-            return frame.written(self._caller, self.position)
-        if frame.task_id != self.task_id:
-            return b""
-        self.is_ended = frame.is_final
-        return frame.written(self._caller, self.position)
+        if self.task_id is not None:
+            if frame.task_id != self.task_id:
+                return b""
+            self.is_ended = frame.is_final
+        return self._log.written(self.position, self._caller)
 
 
 LEFT_BEHIND = "this reader fell too far behind, and is not waited for any longer"

@@ -80,9 +80,15 @@ def _streaming(ask: DoorAsk, after: int | None) -> DoorAsk:
 
 
 def read_event(event: Event, token: DoorToken | None) -> Seen:
-    """Say what an event means."""
+    """Say what an event means, without the token that the door may repeat."""
+    seen = _read(event)
+    texts = {name: without(token, value) for name, value in vars(seen).items() if isinstance(value, str)}
+    return seen.replaced(**texts) if texts else seen
+
+
+def _read(event: Event) -> Seen:
     try:
-        data = read_json(without(token, event.data).encode("utf-8", "replace"))
+        data = read_json(event.data.encode("utf-8", "replace"))
     except NotJson:
         data = {}
     found = data if isinstance(data, dict) else {}
@@ -140,4 +146,4 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -14,17 +14,19 @@ import pytest
 
 from tests.cli.conftest import MUR, Hosted, Hosts, mur, write_record
 
-STEPS = "echo one; echo oops >&2; read -r _ <gate; echo two; read -r _ <gate; printf three"
-TASK = 'read -r word; echo "$word begun"; read -r _ <gate; echo "$word done"; [ "$word" != ill ]'
+STEPS = "echo one; echo oops >&2; read -r _ <gate-1; echo two; read -r _ <gate-2; printf three"
+TASK = 'read -r word; echo "$word begun"; read -r _ <gate-"$word"; echo "$word done"; [ "$word" != ill ]'
+WORDS = ("1", "2", "well", "ill", "first", "second")
 
 
 @pytest.fixture
-def gate(tmp_path: Path) -> Callable[[], None]:
-    """Open the gate that a command waits at, once for each step."""
-    os.mkfifo(tmp_path / "gate")
+def gate(tmp_path: Path) -> Callable[[str], None]:
+    """Open the gate of a name, at which a command waits. Each is passed once: whoever comes again may find it open."""
+    for word in WORDS:
+        os.mkfifo(tmp_path / f"gate-{word}")
 
-    def opened() -> None:
-        (tmp_path / "gate").write_text("go\n")
+    def opened(word: str) -> None:
+        (tmp_path / f"gate-{word}").write_text("go\n")
 
     return opened
 
@@ -78,13 +80,13 @@ Watching = Callable[..., Watcher]
 
 
 @pytest.fixture
-def stepping(hosts: Hosts, tmp_path: Path, gate: Callable[[], None]) -> Hosted:
+def stepping(hosts: Hosts, tmp_path: Path, gate: Callable[[str], None]) -> Hosted:
     """A session whose command goes on at the gate."""
     return hosts.start("sh", "-c", STEPS, options=("--workdir", str(tmp_path)))
 
 
 @pytest.fixture
-def worker(hosts: Hosts, tmp_path: Path, gate: Callable[[], None]) -> Hosted:
+def worker(hosts: Hosts, tmp_path: Path, gate: Callable[[str], None]) -> Hosted:
     """A session that takes tasks, each of which goes on at the gate."""
     manifest = {
         "name": "worker",
@@ -99,12 +101,12 @@ def worker(hosts: Hosts, tmp_path: Path, gate: Callable[[], None]) -> Hosted:
 
 
 @pytest.mark.spec("M1", "O4")
-def test_a_command_is_watched_to_its_end(stepping: Hosted, watching: Watching, gate: Callable[[], None]) -> None:
+def test_a_command_is_watched_to_its_end(stepping: Hosted, watching: Watching, gate: Callable[[str], None]) -> None:
     watcher = watching("watch")
     assert watcher.line() == "one\n"
-    gate()
+    gate("1")
     assert watcher.line() == "two\n"
-    gate()
+    gate("2")
     status, out, errors = watcher.finish()
     assert (status, out) == (0, "three")
     task = f"task tsk_{stepping.session_id.removeprefix('ses_')}"
@@ -115,7 +117,7 @@ def test_a_command_is_watched_to_its_end(stepping: Hosted, watching: Watching, g
 
 
 @pytest.mark.spec("O4")
-def test_each_event_is_a_line_of_json(stepping: Hosted, watching: Watching, gate: Callable[[], None]) -> None:
+def test_each_event_is_a_line_of_json(stepping: Hosted, watching: Watching, gate: Callable[[str], None]) -> None:
     watcher = watching("watch", stepping.session_id, "--json")
     working, output, errors = (watcher.event() for _ in range(3))
     own = stepping.session_id.removeprefix("ses_")
@@ -128,9 +130,9 @@ def test_each_event_is_a_line_of_json(stepping: Hosted, watching: Watching, gate
         "is_final": False,
     }
     assert {each["channel"]: each["text"] for each in (output, errors)} == {"stdout": "one\n", "stderr": "oops\n"}
-    gate()
+    gate("1")
     assert watcher.event()["text"] == "two\n"
-    gate()
+    gate("2")
     status, out, errors_said = watcher.finish()
     rest = [json.loads(line) for line in out.splitlines()]
     assert [each["event"] for each in rest] == ["output", "status", "closed"]
@@ -140,16 +142,17 @@ def test_each_event_is_a_line_of_json(stepping: Hosted, watching: Watching, gate
 
 @pytest.mark.spec("O4")
 def test_a_watch_that_was_cut_off_goes_on_behind_the_event_it_names(
-    stepping: Hosted, watching: Watching, gate: Callable[[], None]
+    stepping: Hosted, watching: Watching, gate: Callable[[str], None]
 ) -> None:
     first = watching("watch", "--json")
     assert [first.event()["number"] for _ in range(3)] == [1, 2, 3]
     first.process.kill()
     first.finish()
-    gate()
+    gate("1")
     second = watching("watch", "--after", "3", "--json")
-    assert second.event()["text"] == "two\n"
-    gate()
+    event = second.event()
+    assert event.get("text") == "two\n", event
+    gate("2")
     status, out, _ = second.finish()
     assert status == 0
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["output", "status", "closed"]
@@ -182,14 +185,14 @@ def test_a_session_that_is_asked_to_end_is_watched_to_its_end(stepping: Hosted, 
 
 
 @pytest.mark.spec("O4")
-def test_a_reader_that_leaves_ends_the_watching_and_nothing_else(stepping: Hosted, gate: Callable[[], None]) -> None:
+def test_a_reader_that_leaves_ends_the_watching_and_nothing_else(stepping: Hosted, gate: Callable[[str], None]) -> None:
     watcher = subprocess.Popen([MUR, "watch"], env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert watcher.stdout is not None
     assert watcher.stdout.readline() == b"one\n"
     watcher.stdout.close()
-    gate()
+    gate("1")
     assert watcher.wait(20) == 141
-    gate()
+    gate("2")
     assert stepping.wait() == 0
 
 
@@ -215,13 +218,13 @@ def test_without_an_address_the_only_session_is_meant(home: Path, hosts: Hosts) 
 
 
 @pytest.mark.spec("M1", "O4")
-def test_a_task_is_streamed_to_its_end(worker: Hosted, watching: Watching, gate: Callable[[], None]) -> None:
+def test_a_task_is_streamed_to_its_end(worker: Hosted, watching: Watching, gate: Callable[[str], None]) -> None:
     sender = watching("send", "@1", "well", "--stream")
     assert sender.line() == "well begun\n"
     submitted = sender.note()
     assert submitted.startswith("task tsk_")
     assert submitted.endswith(": submitted\n")
-    gate()
+    gate("well")
     status, out, errors = sender.finish()
     assert (status, out) == (0, "well done\n")
     assert errors == submitted.replace("submitted", "working")
@@ -231,11 +234,11 @@ def test_a_task_is_streamed_to_its_end(worker: Hosted, watching: Watching, gate:
 
 @pytest.mark.spec("M1", "O4")
 def test_a_streamed_task_that_fails_fails_the_sending(
-    worker: Hosted, watching: Watching, gate: Callable[[], None]
+    worker: Hosted, watching: Watching, gate: Callable[[str], None]
 ) -> None:
     sender = watching("send", "@1", "ill", "--stream")
     assert sender.line() == "ill begun\n"
-    gate()
+    gate("ill")
     status, out, errors = sender.finish()
     assert (status, out) == (1, "ill done\n")
     assert "error[E-RUN-910]: task tsk_" in errors
@@ -243,14 +246,16 @@ def test_a_streamed_task_that_fails_fails_the_sending(
 
 
 @pytest.mark.spec("M1")
-def test_a_streamed_task_shows_nothing_of_another(worker: Hosted, watching: Watching, gate: Callable[[], None]) -> None:
+def test_a_streamed_task_shows_nothing_of_another(
+    worker: Hosted, watching: Watching, gate: Callable[[str], None]
+) -> None:
     first = watching("send", "@1", "first", "--stream", "--json")
     assert [first.event()["event"] for _ in range(3)] == ["status", "status", "output"]
     second = watching("send", "@1", "second", "--stream", "--json")
     assert second.event()["state"] == "submitted"
-    gate()
+    gate("first")
     assert first.finish()[0] == 0
-    gate()
+    gate("second")
     status, out, _ = second.finish()
     said = [json.loads(line) for line in out.splitlines()]
     assert status == 0
@@ -260,7 +265,7 @@ def test_a_streamed_task_shows_nothing_of_another(worker: Hosted, watching: Watc
 
 @pytest.mark.spec("M1")
 def test_a_waiting_task_that_is_canceled_ends_its_stream_at_once(
-    worker: Hosted, watching: Watching, gate: Callable[[], None]
+    worker: Hosted, watching: Watching, gate: Callable[[str], None]
 ) -> None:
     first = watching("send", "@1", "first", "--stream")
     assert first.line() == "first begun\n"
@@ -270,14 +275,14 @@ def test_a_waiting_task_that_is_canceled_ends_its_stream_at_once(
     status, out, errors = waiting.finish()
     assert (status, out) == (1, "")
     assert "is canceled: the task was canceled before it started" in errors
-    gate()
+    gate("first")
     assert first.finish()[0] == 0
 
 
 @pytest.mark.spec("M1", "I4")
 def test_the_token_is_asked_for_and_sent_and_shown_to_nobody(worker: Hosted, watching: Watching) -> None:
     watcher = watching("watch", "--json")
-    sender = watching("send", "@1", "x", "--stream", "--json")
+    sender = watching("send", "@1", "first", "--stream", "--json")
     events = [watcher.event() for _ in range(2)]
     assert [each["event"] for each in events] == ["status", "output"]
     worker.kill(signal.SIGTERM)
