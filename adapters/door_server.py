@@ -255,6 +255,7 @@ class _Connection(asyncio.Protocol):
                 {name.decode(): str(_text(headers[name])) for name in headers if name.startswith(_OWN_HEADERS)},
                 _text(headers.get(b"last-event-id")),
                 self._connections.watched,
+                self._is_from_own_user,
             )
         )
         if isinstance(response, DoorResponse):
@@ -272,6 +273,13 @@ class _Connection(asyncio.Protocol):
         self.answering = asyncio.create_task(self._answer_later(response))
         self.answering.add_done_callback(self._answered)
         return False
+
+    def _is_from_own_user(self) -> bool:
+        # Imported by the first who watches: the others need no such look.
+        from murmur.adapters.peer import is_from_own_user  # noqa: PLC0415
+
+        assert self._transport is not None
+        return is_from_own_user(self._transport.get_extra_info("socket"))
 
     def _answered(self, answering: "asyncio.Task[None]") -> None:
         """Hang up on a caller whose answer could not be made: it would wait for ever."""

@@ -1,7 +1,7 @@
 """What does a door take and give, as HTTP, and is a request meant for it? (wire facts of the door)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -28,6 +28,8 @@ class DoorRequest(NamedTuple):
     """Behind which event a caller that was cut off wants to go on."""
     watched: int | None = None
     """How many streams are open, when that is as many as may; `None` while there is room for another."""
+    from_own_user: Callable[[], bool] = lambda: True
+    """Whether the caller is the user whose session it is, or root. Asked only where it matters: it takes a look."""
 
     def __repr__(self) -> str:
         """Leave the headers and the body out: they may hold secrets."""

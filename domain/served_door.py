@@ -145,7 +145,10 @@ class Door:
             if scopes is not None and method in self._session.methods and method not in scopes:
                 return self._insufficient(str(method))
             id_ = checked_id(call)
-            result = self._result(*checked_call(call), request)
+            checked = checked_call(call)
+            if self._is_watched_by_a_stranger(*checked, request):
+                return refused(403, "forbidden_user", "a public session is watched by its own user; name a task's id")
+            result = self._result(*checked, request)
         except RpcError as error:
             return rpc(id_, error={"code": error.code, "message": error.message})
         if isinstance(result, Later):
@@ -174,6 +177,14 @@ class Door:
 
             return call_task_method(method, params, self._board, self._mint, request.crowd)
         raise RpcError(NO_SUCH_METHOD, "this door does not serve that method")
+
+    def _is_watched_by_a_stranger(self, method: str, params: dict[str, object], request: DoorRequest) -> bool:
+        """Whether somebody wants to see all that a public session does who could not read its files.
+
+        One task is for whoever knows its id, as with `tasks/get`.
+        """
+        watches_all = method == WATCH and self._session.observed and params.get("id") is None
+        return watches_all and not self._session.authenticated and not request.from_own_user()
 
     def _watch(self, task_id: object) -> "Streamed":
         if task_id is None:

@@ -3,9 +3,12 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -290,6 +293,25 @@ def test_the_token_is_asked_for_and_sent_and_shown_to_nobody(worker: Hosted, wat
         ended, out, errors = watched.finish()
         assert ended == status
         assert "mdt1." not in out + errors
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+@pytest.mark.spec("M1", "I4")
+def test_another_user_does_not_see_what_a_public_session_says(stepping: Hosted) -> None:
+    host, _, port = stepping.ready["url"].rpartition(":")
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "stream/watch", "params": {}})
+    door = HTTPConnection(host, int(port))
+    os.seteuid(65534)  # A socket belongs to who makes it.
+    try:
+        door.sock = socket.socket()
+    finally:
+        os.seteuid(0)
+    with closing(door):
+        door.sock.connect(("127.0.0.1", int(port)))
+        door.request("POST", "/", body)
+        answer = door.getresponse()
+        assert answer.status == 403
+        assert json.loads(answer.read())["error"] == "forbidden_user"
 
 
 @pytest.mark.spec("O4")

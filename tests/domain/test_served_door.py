@@ -914,6 +914,26 @@ def test_watching_is_of_the_whole_session_or_of_one_task() -> None:
 
 
 @pytest.mark.spec("M1")
+def test_a_public_session_is_watched_by_its_own_user_alone_and_a_task_by_who_knows_its_id() -> None:
+    session = Session("queue")
+    task = session.board.offer("tsk_1", "ctx_1", "x")
+    assert isinstance(stranger(session, {}), DoorResponse)
+    for params in ({}, {"id": None}):
+        answer = stranger(session, params)
+        assert isinstance(answer, DoorResponse)
+        refusal(answer, 403, "forbidden_user")
+    assert stranger(session, {"id": "tsk_1"}) == OpenStream(1, task, None)
+    locked = Session(authenticated=True)
+    assert stranger(locked, {}, locked.operator) == OpenStream(1, None, None)
+
+
+def stranger(session: Session, params: object, token: Secret | None = None) -> object:
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "stream/watch", "params": params}).encode()
+    request = DoorRequest("POST", "/", body, "localhost", bearer(token), from_own_user=lambda: False)
+    return session.door.answer(request)
+
+
+@pytest.mark.spec("M1")
 def test_a_streamed_message_is_a_new_task() -> None:
     session = Session("queue")
     opened = session.opened("message/stream", params=MESSAGE)
