@@ -8,8 +8,8 @@ from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 
-_LOCAL, _REMOTE, _USER = 1, 2, 7
-"""Columns of `/proc/net/tcp`: two addresses, each with its port, and the owner's number."""
+_LOCAL, _REMOTE, _USER, _INODE = 1, 2, 7, 9
+"""Columns of `/proc/net/tcp`: two addresses, each with its port, the owner's number, and that of the socket."""
 
 
 def is_from_own_user(connection: socket.socket) -> bool:
@@ -54,6 +54,8 @@ def _sockets() -> Iterator[tuple[tuple[str, int], tuple[str, int], int]]:
             next(lines, None)
             for line in lines:
                 fields = line.split()
+                if fields[_INODE] == "0":
+                    continue  # Nobody has it any more, and what the kernel still holds of it says that it is root's.
                 yield _decoded(fields[_LOCAL]), _decoded(fields[_REMOTE]), int(fields[_USER])
 
 
