@@ -35,7 +35,7 @@ from murmur.adapters.lifelines import LIFELINE_VARIABLE, Lifeline
 from murmur.adapters.murmur_home import murmur_home
 from murmur.adapters.reactor import Reactor, shared_reactor
 from murmur.adapters.reasons import reason_of
-from murmur.adapters.relay import outlets
+from murmur.adapters.relay import Sink, outlets
 from murmur.adapters.spawning import Cleared, ProcessLaunch, StartedProcess, mur_binary, raise_limit, start_process
 from murmur.adapters.staging import write_staged
 from murmur.domain.errors import ChildLate, ChildNotLaunched
@@ -51,11 +51,13 @@ READY_TIMEOUT = 180.0
 """Seconds from the start to the readiness line (X5)."""
 
 
-class Prefixes(NamedTuple):
-    """What stands before each line of a child that goes on to our stderr; `None` leaves its stdout to ours."""
+class Output(NamedTuple):
+    """Where a child's output goes, and what stands before each line; `None` leaves its stdout to ours."""
 
-    stdout: str | None
-    stderr: str
+    stdout_prefix: str | None
+    stderr_prefix: str
+    instead: Sink | None = None
+    """What takes it instead of our own stderr."""
 
 
 class ChildLaunch:
@@ -111,12 +113,15 @@ class ChildLaunch:
         lifeline = (LIFELINE_VARIABLE, str(self._lifeline.read_end))
         self.environment = child_environment(self._parent_environment, request, self.handle, lifeline)
 
-    def start(self, opened: ExitStack, prefixes: Prefixes, grace: float, seen: "SimpleQueue[Seen]") -> None:
-        """Start the child and hand it its approval; raise `ChildNotLaunched`."""
+    def start(self, opened: ExitStack, output: Output, grace: float, seen: "SimpleQueue[Seen]") -> None:
+        """Start the child and hand it its approval; raise `ChildNotLaunched`. It waits for nothing.
+
+        The child gets the signal mask of the thread that this is called in.
+        """
         self._seen = seen
-        self._to_stdout = prefixes.stdout is None
-        self._answer = ChildAnswer(seen, None if prefixes.stdout is None else prefixes.stdout.encode())
-        self.errors = ChildErrors(prefixes.stderr.encode())
+        self._output = output
+        self._answer = ChildAnswer(seen, None if output.stdout_prefix is None else output.stdout_prefix.encode())
+        self.errors = ChildErrors(output.stderr_prefix.encode())
         self._put_marker(opened)
         self._spawned_at = time.monotonic()
         try:
@@ -147,14 +152,15 @@ class ChildLaunch:
         except RuntimeError:
             raise ChildNotLaunched("the child capsule cannot be watched: no thread can be started") from None
         self.process.when_exited(lambda: self._seen.put(ChildExited()))
-        if started.stdin_refused is not None:
-            raise self._wait.not_handed_over(started.stdin_refused)
+        self._stdin_refused = started.stdin_refused
 
     def read_readiness(self, opened: ExitStack, timeout: float, bound: float | None) -> Readiness:
         """Wait for the readiness line and open the records directory it names; raise `ChildNotLaunched`.
 
         `bound` is how many seconds the child gets from its start; then `ChildLate` is raised, and the spawner told.
         """
+        if self._stdin_refused is not None:
+            raise self._wait.not_handed_over(self._stdin_refused)
         if bound is not None and bound < timeout:
             self.reactor.call(lambda: self._watch_deadline(self._spawned_at + bound))
         line = self._wait.first_line(self._spawned_at + timeout, timeout)
@@ -209,8 +215,9 @@ class ChildLaunch:
         stdout, stderr = started.process.stdout, started.process.stderr
         assert stdout is not None
         to_stdout, to_stderr = outlets(self.reactor)
-        self._answer.read_from(self.reactor, stdout, to_stdout if self._to_stdout else to_stderr)
-        self.errors.read_from(self.reactor, stderr, to_stderr)
+        elsewhere = self._output.instead or to_stderr
+        self._answer.read_from(self.reactor, stdout, to_stdout if self._output.stdout_prefix is None else elsewhere)
+        self.errors.read_from(self.reactor, stderr, elsewhere)
 
     def _stop_reading(self) -> None:
         """Take the last of what the child said, and close its pipes. It is gone by now, and that has been seen to."""

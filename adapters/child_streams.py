@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import IO, TYPE_CHECKING
 
 from murmur.adapters.reactor import Reactor
-from murmur.adapters.relay import Outlet
+from murmur.adapters.relay import Sink
 from murmur.domain.launch.lines import FirstLine, Lines, Tail
 from murmur.domain.value import Value
 
@@ -55,7 +55,7 @@ class _Source:
     """One pipe being read by the reactor, to its end or until it is given up."""
 
     def __init__(
-        self, reactor: Reactor, pipe: IO[bytes], outlet: Outlet, take: Callable[[bytes], bool], end: Callable[[], None]
+        self, reactor: Reactor, pipe: IO[bytes], outlet: Sink, take: Callable[[bytes], bool], end: Callable[[], None]
     ) -> None:
         """`take` says whether it passes on what it is given: then it gets no more than the outlet takes."""
         self._reactor = reactor
@@ -116,7 +116,7 @@ class ChildErrors:
         self._ended = threading.Event()
         self._source: _Source | None = None
 
-    def read_from(self, reactor: Reactor, pipe: IO[bytes] | None, outlet: Outlet) -> None:
+    def read_from(self, reactor: Reactor, pipe: IO[bytes] | None, outlet: Sink) -> None:
         """Read that pipe to its end; none is an end already reached. Called in the reactor's thread."""
         if pipe is None:
             self._ended.set()
@@ -145,7 +145,7 @@ class ChildErrors:
         self._ended.wait(timeout)
         return self.lines()
 
-    def _add(self, lines: list[bytes], outlet: Outlet) -> bool:
+    def _add(self, lines: list[bytes], outlet: Sink) -> bool:
         with self._lock:
             for line in lines:
                 self._tail.add(line)
@@ -153,7 +153,7 @@ class ChildErrors:
             outlet.write(self._prefix + line + b"\n")
         return True
 
-    def _finish(self, outlet: Outlet) -> None:
+    def _finish(self, outlet: Sink) -> None:
         self._add(self._split.end(), outlet)
         self._ended.set()
 
@@ -169,7 +169,7 @@ class ChildAnswer:
         self._split = Lines()
         self._source: _Source | None = None
 
-    def read_from(self, reactor: Reactor, pipe: IO[bytes], outlet: Outlet) -> None:
+    def read_from(self, reactor: Reactor, pipe: IO[bytes], outlet: Sink) -> None:
         """Read that pipe to its end. Called in the reactor's thread."""
         self._source = _Source(
             reactor,
@@ -185,7 +185,7 @@ class ChildAnswer:
         if self._source is not None:
             self._source.give_up()
 
-    def _take(self, data: bytes, outlet: Outlet) -> bool:
+    def _take(self, data: bytes, outlet: Sink) -> bool:
         was_known = self._first.is_known
         rest = self._first.feed(data)
         if self._first.is_known and not was_known:
@@ -199,17 +199,17 @@ class ChildAnswer:
         line = self._first.line
         self._seen.put(LineTooLong() if line is None else LineSeen(line))
 
-    def _relay(self, data: bytes, outlet: Outlet) -> None:
+    def _relay(self, data: bytes, outlet: Sink) -> None:
         if self._prefix is None:
             outlet.write(data)
         else:
             self._write(self._split.feed(data), outlet)
 
-    def _write(self, lines: list[bytes], outlet: Outlet) -> None:
+    def _write(self, lines: list[bytes], outlet: Sink) -> None:
         for line in lines:
             outlet.write((self._prefix or b"") + line + b"\n")
 
-    def _end(self, outlet: Outlet) -> None:
+    def _end(self, outlet: Sink) -> None:
         if self._first.end():
             self._tell()
         self._write(self._split.end(), outlet)

@@ -7,12 +7,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
-from murmur.adapters.child_launch import READY_TIMEOUT, ChildLaunch, Prefixes
+from murmur.adapters.child_launch import READY_TIMEOUT, ChildLaunch, Output
 from murmur.adapters.child_streams import DRAIN_TIMEOUT, GivenUp, Seen
 from murmur.adapters.completions import Warn
 from murmur.adapters.doors import HttpDoors
+from murmur.adapters.relay import Sink
 from murmur.domain.launch.completion import POST_LIMITS
 from murmur.domain.launch.ending import GRACE
 from murmur.domain.launch.readiness import Readiness
@@ -154,6 +155,53 @@ class LaunchedChild:
         _live.discard(self)
 
 
+class BegunLaunch:
+    """A child that was started and has not reported itself. Wait for that with `ready`, in any thread, or `close` it.
+
+    Both take it over: there is nothing left of it, or it is a `LaunchedChild`.
+    """
+
+    records_dir = None
+    """It has not said yet where that is."""
+
+    def __init__(self, launch: ChildLaunch, opened: ExitStack) -> None:
+        self._launch = launch
+        self._opened = opened
+
+    @property
+    def is_being_ended(self) -> bool:
+        """Whether the child was sent SIGTERM on purpose and has not been reaped."""
+        return self._launch.process.is_being_ended
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Have that done by the thread that watches the children. This takes no lock, so a signal's handler may."""
+        self._launch.reactor.call(call)
+
+    def begin_ending(self) -> None:
+        """Send SIGTERM, once, without waiting: several so ended share one grace (E2). Also once it is ready."""
+        self._launch.process.begin_ending()
+
+    def force(self) -> None:
+        """Kill the child without the rest of its grace. Also once it is ready."""
+        self._launch.process.force()
+
+    def ready(self, timeout: float = READY_TIMEOUT, deadline: float | None = None) -> LaunchedChild:
+        """Wait until the child reports itself, so many seconds from its start.
+
+        `deadline` is how many seconds from its start it gets before its spawner is told that it was ended at its
+        deadline: for a script, which reports itself when it is done (X5, W2).
+        Raises `ChildNotLaunched` with nothing left of the child.
+        """
+        with self._opened as opened:
+            readiness = self._launch.read_readiness(opened, timeout, deadline)
+            self._launch.watch()
+            return LaunchedChild(self._launch, readiness, opened.pop_all())
+
+    def close(self) -> None:
+        """End the child and let go of everything."""
+        self._opened.close()
+
+
 _live: set[LaunchedChild] = set()
 
 
@@ -170,7 +218,20 @@ atexit.register(_end_all)
 os.register_at_fork(after_in_child=_live.clear)
 
 
-def launch_child_capsule(  # noqa: PLR0913 - what is launched, and how it is told, each with a default
+class LaunchOptions(TypedDict, total=False):
+    """What `begin_launch` takes by name."""
+
+    grace: float
+    given_up: LaunchGivenUp | None
+    warn: Warn
+    doors: Doors | None
+    script_task: str | None
+    stdout_prefix: str | None
+    stderr_prefix: str
+    output: Sink | None
+
+
+def begin_launch(  # noqa: PLR0913 - what is launched, and how it is told, each with a default
     request: ChildLaunchRequest,
     *,
     warn: Warn = lambda _: None,
@@ -178,26 +239,36 @@ def launch_child_capsule(  # noqa: PLR0913 - what is launched, and how it is tol
     script_task: str | None = None,
     stderr_prefix: str = "",
     stdout_prefix: str | None = None,
-    ready_timeout: float = READY_TIMEOUT,
-    launch_deadline: float | None = None,
+    output: Sink | None = None,
     grace: float = GRACE,
     given_up: LaunchGivenUp | None = None,
-) -> LaunchedChild:
-    """Start an approved child and wait until it reports itself.
+) -> BegunLaunch:
+    """Start an approved child, without waiting for anything. It gets the signal mask of the calling thread.
 
     `script_task` is put into the work folder as `task.md` before the start: a script has no door to be sent it.
     `doors` carry a completion, `warn` is told what went wrong without being an error.
     The child's stderr goes on to ours behind `stderr_prefix`. So does its stdout behind `stdout_prefix`, if there is
-    one; else it goes on to our stdout as it is.
-    `launch_deadline` is how many seconds from the start it gets to report itself before the spawner is told that it was
-    ended at its deadline: for a script, which reports itself when it is done (X5, W2).
+    one; else it goes on to our stdout as it is. `output`, if there is one, takes what would go to our stderr.
     `grace` is how many seconds the child gets between SIGTERM and SIGKILL.
     Raises `ChildNotLaunched` with nothing left of the child, `RegistryUnusable` when HOME does not say where to look.
     """
     launch = ChildLaunch(request, warn, doors or HttpDoors(POST_LIMITS))
     with ExitStack() as opened:
         launch.prepare(opened, script_task)
-        launch.start(opened, Prefixes(stdout_prefix, stderr_prefix), grace, (given_up or LaunchGivenUp()).seen)
-        readiness = launch.read_readiness(opened, ready_timeout, launch_deadline)
-        launch.watch()
-        return LaunchedChild(launch, readiness, opened.pop_all())
+        seen = (given_up or LaunchGivenUp()).seen
+        launch.start(opened, Output(stdout_prefix, stderr_prefix, output), grace, seen)
+        return BegunLaunch(launch, opened.pop_all())
+
+
+def launch_child_capsule(
+    request: ChildLaunchRequest,
+    *,
+    ready_timeout: float = READY_TIMEOUT,
+    launch_deadline: float | None = None,
+    **options: Unpack[LaunchOptions],
+) -> LaunchedChild:
+    """Start an approved child and wait until it reports itself: `begin_launch`, then `BegunLaunch.ready`.
+
+    Raises what both do.
+    """
+    return begin_launch(request, **options).ready(ready_timeout, launch_deadline)

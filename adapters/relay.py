@@ -10,6 +10,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from murmur.adapters.reactor import Reactor
 
@@ -19,6 +20,18 @@ _PIECE = 512
 """Bytes written at once: a pipe or a socket that says it can be written to takes as many without blocking."""
 _AGAIN = 0.05
 """Seconds until another try at what says that it can be written to, and cannot."""
+
+
+class Sink(Protocol):
+    """Where what a child writes goes. Both are called by the reactor's thread, and return at once."""
+
+    def write(self, data: bytes) -> None:
+        """Take that."""
+        ...
+
+    def when_free(self, call: Callable[[], None]) -> bool:
+        """Whether it is too full now; if so, `call` once it is not any more."""
+        ...
 
 
 class Outlet:

@@ -14,7 +14,6 @@ from murmur.adapters.command_output import Output
 from murmur.adapters.door_events import EventSource
 from murmur.adapters.growth import Growth
 from murmur.adapters.streamed_job import StreamedJob
-from murmur.domain.audience import Audience, LetGo, ReadMore, Wait
 from murmur.domain.event_log import EventLog
 from murmur.domain.stream_frames import (
     Frame,
@@ -24,6 +23,7 @@ from murmur.domain.stream_frames import (
     status_frame,
     task_frame,
 )
+from murmur.domain.stream_pace import LetGo, ReadMore, StreamPace, Wait
 from murmur.domain.stream_reader import LEFT_BEHIND, StreamReader
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Streams:
         self._ack = ack_bytes(threaded=threaded)
         self._loop = asyncio.get_running_loop()
         self._log = EventLog()
-        self._audience = Audience()
+        self._pace = StreamPace()
         self._streams: dict[StreamReader, Stream] = {}
         self._jobs: deque[StreamedJob] = deque()
         self._growth = Growth(self._soon)
@@ -140,7 +140,7 @@ class Streams:
         """Let the readers have what is left, and the end. Bounded: one that takes nothing is not waited for."""
         now = self._loop.time()
         self._closed, deadline = True, now + _FINISH_TIMEOUT
-        self._audience.patience = _STALLED / 2
+        self._pace.patience = _STALLED / 2
         for reader, stream in list(self._streams.items()):
             if reader.has_all:
                 stream.moved_at = now
@@ -218,7 +218,7 @@ class Streams:
         """Read on as far as it goes; return when there is more to be done, `None` when somebody will tell."""
         for _ in range(_ROUND):
             readers = [reader for reader in self._streams if not reader.is_ended]
-            step = self._audience.step(readers, self._loop.time())
+            step = self._pace.step(readers, self._loop.time())
             match step:
                 case ReadMore():
                     if not self._read():

@@ -1,116 +1,125 @@
-"""How is one delegation carried out, from the referee's approval to the outcome? (sections 9 to 13)."""
+"""How does one `mur delegate` carry out all that it delegates, side by side, from the plan to the last outcome?
+
+One session, one serving thread and one referee are for all of it. Children are started by the main thread, whose signal
+mask they get. Each is then waited for by a thread of its own, so that the main thread waits for one thing: what happens
+next, to any of them.
+"""
 
 import os
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import PurePath
-from queue import SimpleQueue
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from signal import Signals
+from typing import assert_never
 
-from murmur.adapters.capsule_store import StoredCapsule
-from murmur.adapters.descriptors import exhausted, spare_descriptors
-from murmur.adapters.doors import HttpDoors
-from murmur.adapters.identifiers import mint
-from murmur.adapters.launching import LaunchedChild, LaunchGivenUp, launch_child_capsule
-from murmur.adapters.manifest_file import parse_manifest
-from murmur.adapters.referee_client import spawn
+from murmur.adapters.descriptors import exhausted
+from murmur.adapters.mailbox import Mailbox
 from murmur.adapters.serving import ServingThread
 from murmur.adapters.session_host import EndingSignals
 from murmur.adapters.threads import start_thread
-from murmur.cli.delegated import Delegated, what_became
+from murmur.cli.delegable import Planned, Wanted, insist_on_descriptors, plan
+from murmur.cli.delegated import Delegated
+from murmur.cli.delegated_child import DelegatedChild
 from murmur.cli.delegating_session import DelegatingSession, delegating_session
 from murmur.cli.embedded_referee import embedded_referee
-from murmur.cli.output import warn
-from murmur.cli.stores import stored_capsule
-from murmur.domain.capsule_store import MANIFEST, parse_reference
-from murmur.domain.door import TASK_LIMITS, DoorReading, NoAnswer, NoSuchAddress
-from murmur.domain.errors import (
-    FAILED,
-    CapsuleUnreadable,
-    ChildLate,
-    ChildNotLaunched,
-    DelegationDeadline,
-    DelegationFailed,
-    MurmurError,
-    SpawnRefused,
-)
-from murmur.domain.launch.completion import POST_LIMITS
-from murmur.domain.launch.ending import GRACE
-from murmur.domain.launch.request import ChildLaunchRequest, Spawner
-from murmur.domain.manifest import Manifest
-from murmur.domain.task_asks import TaskSeen, read_task, send_ask
+from murmur.cli.onlookers import Onlooker
+from murmur.domain.errors import FAILED, ChildNotLaunched, DelegationFailed, MurmurError
+from murmur.domain.side_by_side import SideBySide, exit_status
 from murmur.domain.value import Value
-from murmur.domain.visible_text import visible
-
-_ENDS_BY_ITSELF = POST_LIMITS.total + 2 * GRACE
-"""Seconds that a child which ends with its task gets to do so, and to tell of it."""
 
 
-_LAST_WORDS = 2.0
-"""Seconds that the answer of a child which has ended gets to arrive."""
-_DESCRIPTORS = 24
-"""How many one delegation needs at most, its doors and what it imports included."""
+class _Asked(Value):
+    """The referee has answered."""
+
+    position: int
+    refused: MurmurError | None
 
 
-class Wanted(Value):
-    """What is to be delegated."""
+class _Ended(Value):
+    """A begun child is over."""
 
-    capsule: str
-    """`NAME@VERSION`."""
-    task: str | None
-    deadline: float | None
-    """Seconds."""
-    env: Sequence[str] = ()
-    """The variables that the capsule must get."""
+    position: int
+    outcome: Delegated
 
 
-def run_delegation(wanted: Wanted) -> Delegated:
-    """Launch the child, deliver the task, wait for the end. Raises `MurmurError` when nothing was launched."""
-    return _Delegation(wanted).run()
+class _Broke(Value):
+    """A thread failed in a way that nobody foresaw, and its traceback was printed."""
+
+    position: int
 
 
-class _Delegation:
-    """One delegation. Its signals end it: the first in order, the second at once."""
+class _Signalled(Value):
+    """A signal came."""
 
-    def __init__(self, wanted: Wanted) -> None:
+
+_Happened = _Asked | _Ended | _Broke | _Signalled
+
+
+def run_delegations(wanted: Wanted, onlooker: Onlooker) -> Sequence[Delegated]:
+    """Carry out all that is wanted; return what became of each, in order.
+
+    Raises `MurmurError`, with nothing launched, for what can be known before.
+    """
+    try:
+        mailbox: Mailbox[_Happened] = Mailbox()
+    except OSError:
+        raise exhausted("delegate with") from None
+    with mailbox:
+        return _Delegations(wanted, onlooker, mailbox).run()
+
+
+class _Delegations:
+    """All of one command. Its signals end them all: the first in order, the second at once."""
+
+    def __init__(self, wanted: Wanted, onlooker: Onlooker, happened: Mailbox[_Happened]) -> None:
         self._wanted = wanted
-        self._given_up = LaunchGivenUp()
-        self._child: LaunchedChild | None = None
+        self._onlooker = onlooker
+        self._happened = happened
+        self._board = SideBySide(len(wanted.capsules), wanted.at_once)
+        self._children: Sequence[DelegatedChild] = ()
+        self._asking: set[int] = set()
+        self._running: set[int] = set()
+        self._outcomes: dict[int, Delegated] = {}
         self._signal: Signals | None = None
         self._waits = False
 
-    def run(self) -> Delegated:
+    def run(self) -> Sequence[Delegated]:
         signals = EndingSignals()
         signals.tell(self._take_signal)
         try:
-            self._reference = parse_reference(self._wanted.capsule)
             with self._interruptible():
-                self._capsule = stored_capsule(self._reference)
-                self._manifest = _manifest(self._capsule)
-            self._check()
-            _insist_on_descriptors()
+                planned = plan(self._wanted, self._onlooker.warn)
+            insist_on_descriptors(min(self._wanted.at_once, len(planned)))
             with ExitStack() as opened:
                 serving = opened.enter_context(ServingThread())
-                session = delegating_session(os.environ, opened, serving)
-                return self._concluded(session, opened, serving)
+                session = delegating_session(os.environ, opened, serving, self._onlooker.warn)
+                return self._concluded(planned, session, serving)
         finally:
             # Everything is put away: what is left is to print, and whoever does not want to wait for that need not.
             signals.give_back()
 
-    def _concluded(self, session: DelegatingSession, opened: ExitStack, serving: ServingThread) -> Delegated:
+    def _concluded(
+        self, planned: Sequence[Planned], session: DelegatingSession, serving: ServingThread
+    ) -> Sequence[Delegated]:
         """Delegate, and tell a session of our own how that ended."""
         status = FAILED
         try:
-            outcome = self._delegate(opened, serving, session)
-            status = 0 if outcome.error is None else outcome.error.exit_status
-        except MurmurError as error:
-            status = error.exit_status
-            raise
+            referee = embedded_referee(session.delegating, serving, os.environ)
+            witnesses = self._onlooker.begins(planned)
+            self._children = [
+                DelegatedChild(each, session, referee, witness)
+                for each, witness in zip(planned, witnesses, strict=True)
+            ]
+            try:
+                self._run_all()
+            finally:
+                self._end_what_is_left()
+            outcomes = [self._outcomes[position] for position in range(len(planned))]
+            status = exit_status(0 if each.error is None else each.error.exit_status for each in outcomes)
         finally:
             if session.conclude is not None:
                 session.conclude(status)
-        return outcome
+        return outcomes
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -118,139 +127,111 @@ class _Delegation:
         self._waits = True
         try:
             if self._signal is not None:
-                raise self._cut_short()
+                raise self._cut_short(self._signal)
             yield
         finally:
             self._waits = False
 
-    def _cut_short(self) -> DelegationFailed:
-        assert self._signal is not None
-        return DelegationFailed(f"{self._wanted.capsule} was not launched: {self._signal.name} came first")
-
-    @property
-    def _is_script(self) -> bool:
-        return self._manifest.process.kind == "script"
-
-    def _check(self) -> None:
-        """Refuse what could only fail later."""
-        named = f"{self._manifest.name}@{self._manifest.version}"
-        if named != str(self._reference):
-            file = self._capsule.folder / MANIFEST
-            raise CapsuleUnreadable(f"{visible(str(file))} says that it is {visible(named)}, not {self._reference}")
-        declared = self._manifest.capabilities.env.allow
-        for name in self._wanted.env:
-            if name in ("PATH", "HOME", "LOGNAME", "USER"):
-                continue  # Every child gets these.
-            if name not in declared:
-                raise SpawnRefused(f"{self._wanted.capsule} does not declare {visible(name)} in capabilities.env.allow")
-            if name not in os.environ:
-                raise SpawnRefused(f"{visible(name)} is not set, so {self._wanted.capsule} cannot get it")
-        takes_tasks = self._is_script or self._manifest.lifecycle.task_acceptance != "none"
-        if self._wanted.task is not None and not takes_tasks:
-            raise SpawnRefused(f"{self._wanted.capsule} takes no task: its manifest says `task_acceptance: none`")
-        if self._wanted.task is None and takes_tasks and not self._is_script:
-            raise SpawnRefused(f"{self._wanted.capsule} waits for a task", hint="give it with --task TEXT|FILE")
-
-    def _delegate(self, opened: ExitStack, serving: ServingThread, session: DelegatingSession) -> Delegated:
-        wanted, capsule = self._wanted, self._capsule
-        roost, credential = embedded_referee(session.delegating, serving, os.environ)
-        with self._interruptible():
-            approved = spawn(roost, credential, capsule.name, capsule.version)
-        request = ChildLaunchRequest(
-            parent_records_dir=PurePath(session.records),
-            capsule_name=capsule.name,
-            capsule_version=capsule.version,
-            grant=approved.approval,
-            env_allow=tuple(self._manifest.capabilities.env.allow),
-            roost_url=roost,
-            spawner=Spawner(session.delegating.session_id, session.delegating.context_id, session.delegating.url),
-            completion_deadline=None if self._is_script else wanted.deadline,
-            formation_id=session.delegating.formation_id,
-            deadline_unix_ms=session.delegating.deadline_unix_ms,
-        )
-        started = time.monotonic()
-        try:
-            child = launch_child_capsule(
-                request,
-                warn=warn,
-                script_task=wanted.task if self._is_script else None,
-                given_up=self._given_up,
-                # A script reports itself only when it is done.
-                launch_deadline=wanted.deadline if self._is_script else None,
-                # Our stdout is for the result alone, and who says what has to be told apart.
-                stdout_prefix=f"{capsule.name}: ",
-                stderr_prefix=f"{capsule.name}: ",
-            )
-        except ChildLate as error:
-            raise DelegationDeadline(f"{wanted.capsule}: {error.message}") from None
-        except ChildNotLaunched as error:
-            raise self._why_not(error, approved.sha256) from None
-        opened.callback(child.close)
-        self._child = child
-        if self._signal is not None:
-            child.begin_ending()
-        task = None if self._is_script or wanted.task is None else self._deliver(child, wanted.task)
-        self._wait_for_end(child, task)
-        return what_became(wanted.capsule, child, task, self._signal, time.monotonic() - started)
-
-    def _why_not(self, error: ChildNotLaunched, approved: str | None) -> MurmurError:
-        if self._signal is not None:
-            return DelegationFailed(f"{self._wanted.capsule} was ended by {self._signal.name}")
-        with suppress(MurmurError):
-            if approved is not None and stored_capsule(self._reference).digest != approved:
-                return SpawnRefused(f"the files of {self._wanted.capsule} changed after its launch was approved")
-        return error
+    def _cut_short(self, by: Signals) -> DelegationFailed:
+        capsules = self._wanted.capsules
+        what = f"{capsules[0]} was not" if len(capsules) == 1 else "nothing was"
+        return DelegationFailed(f"{what} launched: {by.name} came first")
 
     def _take_signal(self, number: Signals) -> None:
-        """End the child. This runs between any two steps of the main thread, so it takes no lock."""
+        """End all children. This runs between any two steps of the main thread, so it takes no lock."""
         again, self._signal = self._signal is not None, number
         if self._waits:
             self._waits = False
-            raise self._cut_short()
-        self._given_up.give_up()
-        child = self._child
-        if child is not None:
-            child.call_soon(child.force if again else child.begin_ending)
+            raise self._cut_short(number)
+        for child in self._children:
+            child.end(number.name, at_once=again)
+        self._happened.put(_Signalled())
 
-    def _deliver(self, child: LaunchedChild, text: str) -> TaskSeen | NoAnswer:
-        """Send the task to the child's door and wait for what becomes of it."""
+    def _run_all(self) -> None:
+        while not self._board.is_over:
+            if self._signal is not None:
+                self._launch_no_more(self._signal.name)
+            for position in self._board.begin():
+                self._asking.add(position)
+                self._in_a_thread(position, partial(self._ask, position))
+            if not self._board.is_over:
+                self._take(self._happened.take())
+
+    def _take(self, happened: _Happened) -> None:
+        match happened:
+            case _Asked(position, refused):
+                if position in self._asking and self._signal is None:
+                    self._asking.remove(position)
+                    self._begin(position, refused)
+            case _Ended(position, outcome):
+                self._running.remove(position)
+                self._over(position, outcome)
+            case _Broke(position):
+                self._running.discard(position)
+                raise RuntimeError("what a thread was to do for a delegation failed, as told above")
+            case _Signalled():
+                pass
+            case _:
+                assert_never(happened)
+
+    def _ask(self, position: int) -> _Happened:
         try:
-            ask = send_ask(child.capsule_url, child.door_token, text, mint("msg_"), blocking=True)
-        except NoSuchAddress as error:
-            return NoAnswer(str(error))
-        readings: SimpleQueue[DoorReading] = SimpleQueue()
+            self._children[position].approve()
+        except MurmurError as refused:
+            return _Asked(position, refused)
+        return _Asked(position, None)
 
-        def send() -> None:
-            for reading in HttpDoors(TASK_LIMITS).probe([ask]):
-                readings.put(reading)
+    def _begin(self, position: int, refused: MurmurError | None) -> None:
+        """Start an approved child, and have a thread see it to its end."""
+        child = self._children[position]
+        try:
+            if refused is not None:
+                raise refused
+            child.begin()
+        except MurmurError as error:
+            self._over(position, child.failed(error))
+            return
+        self._running.add(position)
+        self._in_a_thread(position, lambda: _Ended(position, child.finish()))
 
-        start_thread("task", send)
+    def _in_a_thread(self, position: int, work: Callable[[], _Happened]) -> None:
+        """Have that done without being waited for: what comes of it is told like all that happens."""
 
-        def ended() -> None:
-            # Who answers for a child that is gone? Nobody, or what it left behind.
-            child.call_at(time.monotonic() + _LAST_WORDS, lambda: readings.put(NoAnswer("it ended without an answer")))
+        def do() -> None:
+            happened: _Happened = _Broke(position)
+            try:
+                happened = work()
+            finally:
+                self._happened.put(happened)
 
-        child.when_exited(ended)
-        return read_task(readings.get(), child.door_token)
+        child = self._children[position]
+        try:
+            start_thread("delegation", do)
+        except RuntimeError:
+            child.close()
+            self._asking.discard(position)
+            self._running.discard(position)
+            self._over(position, child.failed(ChildNotLaunched("no thread can be started")))
 
-    def _wait_for_end(self, child: LaunchedChild, task: TaskSeen | NoAnswer | None) -> None:
-        """Wait for a child that ends by itself; end one that would stay although its task is over."""
-        if task is None:
-            child.wait()
-        elif self._manifest.lifecycle.after_task == "exit":
-            child.wait(_ENDS_BY_ITSELF)
-        child.shutdown()
-        child.wait_until_told()
+    def _launch_no_more(self, by: str) -> None:
+        """Begin none of those that have not begun. A referee that does not answer is not waited for."""
+        for position in [*self._asking, *self._board.end()]:
+            self._over(position, self._children[position].cut_short(by))
+        self._asking.clear()
 
+    def _over(self, position: int, outcome: Delegated) -> None:
+        self._outcomes[position] = outcome
+        self._board.over(position)
+        self._children[position].gone()
+        self._onlooker.ended(position, outcome)
+        for due in self._board.due():
+            self._onlooker.told(self._outcomes[due])
 
-def _insist_on_descriptors() -> None:
-    """Raise `OutOfDescriptors` where there are too few for a delegation: it would fail somewhere on the way."""
-    if spare_descriptors(_DESCRIPTORS) < _DESCRIPTORS:
-        raise exhausted("delegate with")
-
-
-def _manifest(capsule: StoredCapsule) -> Manifest:
-    manifest, unknown = parse_manifest(capsule.manifest, visible(str(capsule.folder / MANIFEST)))
-    for warning in unknown:
-        warn(warning)
-    return manifest
+    def _end_what_is_left(self) -> None:
+        """End all that still run, begun together and so in one grace: something has gone wrong here."""
+        for position in self._running:
+            self._children[position].end("the end of `mur delegate`")
+        while self._running:
+            happened = self._happened.take()
+            if isinstance(happened, _Ended | _Broke):
+                self._running.discard(happened.position)

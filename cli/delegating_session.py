@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from murmur.adapters.beneath import NotReached, open_directory
+from murmur.adapters.completions import Warn
 from murmur.adapters.delegating_file import Delegating, read_delegating
 from murmur.adapters.delegations import Delegations
 from murmur.adapters.door_server import DoorServer
@@ -43,12 +44,14 @@ class DelegatingSession(Value):
     """Takes this command's exit status, for a session of its own to say so at its end."""
 
 
-def delegating_session(environment: Mapping[str, str], opened: ExitStack, serving: ServingThread) -> DelegatingSession:
+def delegating_session(
+    environment: Mapping[str, str], opened: ExitStack, serving: ServingThread, warn: Warn = warn
+) -> DelegatingSession:
     """Return the session around us, or begin one of our own, there until `opened` is left. Raises `MurmurError`."""
     session_id, records = environment.get("MURMUR_SESSION_ID"), environment.get("MURMUR_RECORDS_DIR")
     if session_id and records:
         return _around_us(session_id, Path(records))
-    return _OwnSession(opened, serving).begin()
+    return _OwnSession(opened, serving, warn).begin()
 
 
 def _around_us(session_id: str, records: Path) -> DelegatingSession:
@@ -74,9 +77,10 @@ def _around_us(session_id: str, records: Path) -> DelegatingSession:
 class _OwnSession:
     """A session of this process's own: recorded, with a public door that takes in completions and nothing else."""
 
-    def __init__(self, opened: ExitStack, serving: ServingThread) -> None:
+    def __init__(self, opened: ExitStack, serving: ServingThread, warn: Warn) -> None:
         self._opened = opened
         self._serving = serving
+        self._warn = warn
         self._session_id = mint("ses_")
         self._exit_status = FAILED
 
@@ -109,9 +113,9 @@ class _OwnSession:
             started_at=started_at_text(wiring.clock.now()),
         )
         try:
-            self._opened.enter_context(RunningGuard(os.environ, record, origin, warn))
+            self._opened.enter_context(RunningGuard(os.environ, record, origin, self._warn))
         except MurmurError as error:
-            warn(f"{error.message}; the delegation goes on, but `mur ps` will not list who delegates")
+            self._warn(f"{error.message}; the delegation goes on, but `mur ps` will not list who delegates")
 
     def _completed(self, delegation_id: str, text: str) -> bool:
         if not Delegations(self._records.descriptor, self._records.path).take(delegation_id):
@@ -130,7 +134,7 @@ class _OwnSession:
         try:
             self._records.trace(event_type, **fields)
         except OSError as error:
-            warn(f"the trace of {self._records.path} could not be written: {reason_of(error)}")
+            self._warn(f"the trace of {self._records.path} could not be written: {reason_of(error)}")
 
 
 async def _served(door: socket.socket, answers: Door) -> DoorServer:

@@ -73,6 +73,31 @@ def warn(text: str) -> None:
     _write(sys.stderr, f"warning: {visible(text)}")
 
 
+def draw(text: str) -> None:
+    """Write on stderr, a terminal, as it is, at once: lines that are drawn over and over."""
+    _write(sys.stderr, text, end="")
+
+
+def can_draw() -> bool:
+    """Whether a person is looking at stderr, on a terminal on which a line can be drawn over."""
+    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+def drawable(text: str) -> str:
+    """Return text as stderr will write it: what its encoding has not is an escape, which is longer."""
+    encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def columns_and_lines() -> tuple[int, int]:
+    """Return the size of the terminal behind stderr; 80 by 24 where it does not say."""
+    try:
+        size = os.get_terminal_size(2)
+    except OSError:
+        return 80, 24
+    return size.columns or 80, size.lines or 24
+
+
 def fall_silent() -> None:
     """Print nothing from here on: whoever read this process's output has heard what there was to hear."""
     for stream in (sys.stdout, sys.stderr):
@@ -80,14 +105,14 @@ def fall_silent() -> None:
             _silence(stream)
 
 
-def _write(stream: TextIO | None, text: str) -> OSError | None:
+def _write(stream: TextIO | None, text: str, end: str = "\n") -> OSError | None:
     """Write and flush; return what went wrong, after which the stream is silent."""
     if stream is None:
         return None
     try:
-        print(text, file=stream, flush=True)
+        print(text, file=stream, end=end, flush=True)
     except UnicodeEncodeError:
-        print(text.encode("utf-8", "backslashreplace").decode(), file=stream, flush=True)
+        print(text.encode("utf-8", "backslashreplace").decode(), file=stream, end=end, flush=True)
     except ValueError:  # It is closed.
         _silence(stream)
     except OSError as error:
@@ -135,9 +160,14 @@ def report(error: MurmurError, *, as_json: bool) -> None:
     if as_json and not isinstance(error, OutputNotWritten):
         say_document({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
         return
-    note(f"error[{error.code}]: {shown(error.message)}")
-    if error.hint is not None:
-        note(f"  hint: {shown(error.hint)}")
+    for line in error_lines(error):
+        note(line)
+
+
+def error_lines(error: MurmurError) -> list[str]:
+    """Say one error for a person."""
+    hint = [] if error.hint is None else [f"  hint: {shown(error.hint)}"]
+    return [f"error[{error.code}]: {shown(error.message)}", *hint]
 
 
 def shown(text: str) -> str:
@@ -153,3 +183,8 @@ def is_terminal() -> bool:
 def in_colour() -> bool:
     """Whether stdout is a terminal whose user has not asked for plain text."""
     return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def draws_in_colour() -> bool:
+    """Whether stderr is a terminal that can draw, and its user has not asked for plain text."""
+    return can_draw() and not os.environ.get("NO_COLOR")

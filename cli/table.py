@@ -28,6 +28,14 @@ def _line(row: Sequence[str], widths: Sequence[int], paint: Mapping[str, str]) -
     return _GAP.join((*padded, last.rstrip(" ")))
 
 
+def cut(text: str, columns: int) -> str:
+    """Return as much of the start of visible text as fits into so many terminal columns."""
+    kept = text[: max(0, columns)]
+    while width(kept) > columns:
+        kept = kept[:-1]
+    return kept
+
+
 def width(text: str) -> int:
     """Return how many terminal columns visible text takes."""
     if text.isascii() or text.translate(_NARROW).isascii():

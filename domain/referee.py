@@ -44,6 +44,8 @@ class _Session:
         """Those that are running."""
         self.outstanding: set[str] = set()
         """Its approvals that were not spent."""
+        self.approval: str | None = None
+        """The one that it registered with."""
         self.outcome: Outcome | None = None
         self.heard_of = False
         """Known as a spawner alone: nobody enrolled it, and it is nobody's child as far as anyone has seen."""
@@ -184,6 +186,7 @@ class Referee:
         parent.outstanding.discard(id_)
         parent.children.add(child.session_id)
         session = _Session(child.session_id, [parent.id], child.allow, parent.depth_remaining - 1)
+        session.approval = id_
         self.tell("registered", f"{visible(child.session_id)}, {child.reference} for {self._called(parent)}")
         return Registered(self._enter(session), session.depth_remaining)
 
@@ -239,13 +242,18 @@ class Referee:
             self.ended(session_id, "failed", "it is not recorded")
 
     def withdraw(self, approval: SpawnApproval) -> None:
-        """Forget an approval whose child will never register, so that it counts for a child no longer."""
+        """Forget an approval whose child is gone, so that neither counts for a child any longer.
+
+        The child may never have registered; it may have ended without a word, and then it failed.
+        """
         payload = self._key.opened(_APPROVAL, approval.expose(), self._id) or {}
         id_ = str(payload.get("approval"))
         given = self._approvals.get(id_)
         parent = None if given is None else self._sessions.get(given.session)
         if parent is not None:
             parent.outstanding.discard(id_)
+        for session in [each for each in self._sessions.values() if each.approval == id_]:
+            self.ended(session.id, "failed", "it ended without a word")
 
     def status(self, session_id: str) -> SessionStatus | None:
         """Say what is known of a session; `None` when nothing is."""

@@ -12,8 +12,11 @@ def uptime_text(started_at: str, now: float) -> str:
     `-` for a start that is no time or lies in the future by more than a clock's jitter.
     """
     seconds = uptime_seconds(started_at, now)
-    if seconds is None:
-        return UNKNOWN
+    return UNKNOWN if seconds is None else seconds_text(seconds)
+
+
+def seconds_text(seconds: int) -> str:
+    """Return the two largest units of that many seconds."""
     if seconds < _MINUTE:
         return f"{seconds}s"
     if seconds < _HOUR:

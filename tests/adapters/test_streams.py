@@ -576,7 +576,7 @@ def test_more_is_read_when_somebody_has_all_there_is_and_not_before(during: Duri
 @pytest.mark.spec("M1")
 def test_a_silent_one_is_let_go_with_the_reason_and_the_others_lose_nothing(during: During) -> None:
     async def test(session: Session) -> None:
-        session.streams._audience.patience = 0.2
+        session.streams._pace.patience = 0.2
         silent, fast = [session.watch(reads=False) for _ in range(10)], session.watch()
         job, begun = session.begin(), time.monotonic()
         job.say(LINE * 1500)
@@ -597,7 +597,7 @@ def test_a_silent_one_is_let_go_with_the_reason_and_the_others_lose_nothing(duri
 @pytest.mark.spec("M1")
 def test_one_that_leaves_while_others_wait_for_it_is_not_waited_for_any_longer(during: During) -> None:
     async def test(session: Session) -> None:
-        session.streams._audience.patience = 1000.0
+        session.streams._pace.patience = 1000.0
         silent, fast = session.watch(reads=False), session.watch()
         job = session.begin()
         job.say(LINE * 1500)

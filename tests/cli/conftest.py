@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.cli.capsules_for_tests import Project
 
 MUR = Path(sys.executable).parent / "mur"
 SPAWNER = json.dumps({"session_id": "ses_other", "context_id": "ctx_other", "delegation_id": "dlg_other"})
@@ -116,6 +120,17 @@ def running(home: Path) -> Path:
     place.mkdir(parents=True, mode=0o700)
     place.parent.chmod(0o700)
     return place
+
+
+@pytest.fixture
+def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Project]":
+    """A project with a store, in which the test is."""
+    # That module is on top of this one.
+    from tests.cli.capsules_for_tests import Project  # noqa: PLC0415
+
+    with closing(Project(tmp_path / "project", home)) as made:
+        monkeypatch.chdir(made.path)
+        yield made
 
 
 def record(**fields: object) -> dict[str, object]:

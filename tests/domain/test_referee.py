@@ -245,10 +245,29 @@ def test_an_approval_that_expires_or_is_withdrawn_counts_no_longer(ledger: Ledge
     assert [ledger.refusal(now=NOW + 60_000) for _ in range(4)] == [None, None, None, Cause.TOO_MANY]
 
 
+def test_with_its_approval_a_child_is_withdrawn_that_ended_without_a_word_however_long_it_ran(ledger: Ledger) -> None:
+    spent, other = ledger.approval(), ledger.approval()
+    child = ledger.child()
+    ledger.registered(spent, child)
+    ledger.registered(other)
+    ledger.refusal(now=NOW + 10**9)  # What has expired is forgotten by that.
+    ledger.referee.withdraw(spent)
+    assert ledger.referee.status(child.session_id) == SessionStatus("failed", 2, 0)
+    assert ledger.referee.status(ROOT) == SessionStatus("running", 3, 1)
+
+
+def test_a_child_that_said_how_it_ended_is_not_said_to_have_failed_by_a_withdrawal(ledger: Ledger) -> None:
+    approval, child = ledger.approval(), ledger.child()
+    credential = ledger.registered(approval, child)
+    assert isinstance(credential, SpawnCredential)
+    ledger.referee.deregister(credential, "complete")
+    ledger.referee.withdraw(approval)
+    assert ledger.referee.status(child.session_id) == SessionStatus("complete", 2, 0)
+
+
 def test_withdrawing_anything_else_changes_nothing(ledger: Ledger) -> None:
-    spent = ledger.approval()
-    ledger.registered(spent)
-    for approval in (spent, SpawnApproval("msa1.x.y"), SpawnApproval(ledger.root.expose())):
+    ledger.launch()
+    for approval in (SpawnApproval("msa1.x.y"), SpawnApproval(ledger.root.expose())):
         ledger.referee.withdraw(approval)
     assert ledger.referee.status(ROOT) == SessionStatus("running", 3, 1)
 

@@ -53,7 +53,7 @@ class LetGo(Value):
 Step = ReadMore | Wait | LetGo
 
 
-class Audience:
+class StreamPace:
     """Decides, again and again, and keeps count of who holds others up."""
 
     def __init__(self, patience: float = PATIENCE) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from murmur.domain.audience import HOLD, PATIENCE, Audience, LetGo, ReadMore, Step, Wait
 from murmur.domain.event_log import KEPT
+from murmur.domain.stream_pace import HOLD, PATIENCE, LetGo, ReadMore, Step, StreamPace, Wait
 
 NEAR, FAR = HOLD, HOLD + 1
 
@@ -50,7 +50,7 @@ def waits_until(step: Step) -> float:
     ],
 )
 def test_more_is_read_when_somebody_wants_it_and_nobody_is_far_behind(backlogs: list[int], step: Step) -> None:
-    assert Audience().step([Reader(backlog) for backlog in backlogs], 100.0) == step
+    assert StreamPace().step([Reader(backlog) for backlog in backlogs], 100.0) == step
 
 
 @pytest.mark.spec("M1")
@@ -60,20 +60,20 @@ def test_what_is_read_until_others_are_held_up_pushes_nothing_out() -> None:
 
 @pytest.mark.spec("M1")
 def test_one_that_takes_nothing_holds_others_up_for_a_second_and_is_let_go() -> None:
-    audience, fast, silent = Audience(), Reader(), Reader(FAR)
-    until = waits_until(audience.step([fast, silent], 10.0))
+    pace, fast, silent = StreamPace(), Reader(), Reader(FAR)
+    until = waits_until(pace.step([fast, silent], 10.0))
     assert until == 10.0 + PATIENCE == 11.0
-    assert waits_until(audience.step([fast, silent], 10.5)) == until
-    assert waits_until(audience.step([fast, silent], 10.99)) == pytest.approx(until)
-    assert let_go(audience.step([fast, silent], until)) == [silent]
-    assert audience.step([fast], until) == ReadMore()
+    assert waits_until(pace.step([fast, silent], 10.5)) == until
+    assert waits_until(pace.step([fast, silent], 10.99)) == pytest.approx(until)
+    assert let_go(pace.step([fast, silent], until)) == [silent]
+    assert pace.step([fast], until) == ReadMore()
 
 
 @pytest.mark.spec("M1")
 def test_whoever_trickles_holds_others_up_for_a_second_in_all() -> None:
-    audience, fast, trickler = Audience(), Reader(), Reader(FAR)
+    pace, fast, trickler = StreamPace(), Reader(), Reader(FAR)
     now, held, round_ = 0.0, 0.0, 0
-    while not isinstance(step := audience.step([fast, trickler], now), LetGo):
+    while not isinstance(step := pace.step([fast, trickler], now), LetGo):
         assert now < 10.0
         round_ += 1
         # Every other time it has taken so much that the others go on; it never has all of it.
@@ -87,85 +87,85 @@ def test_whoever_trickles_holds_others_up_for_a_second_in_all() -> None:
 
 @pytest.mark.spec("M1")
 def test_catching_up_clears_what_was_counted() -> None:
-    audience, fast, slow = Audience(), Reader(), Reader(FAR)
+    pace, fast, slow = StreamPace(), Reader(), Reader(FAR)
     now = 0.0
     for _ in range(20):
         slow.backlog = FAR
-        assert waits_until(audience.step([fast, slow], now)) == now + PATIENCE
+        assert waits_until(pace.step([fast, slow], now)) == now + PATIENCE
         now += 0.75
         slow.backlog = 0
-        assert audience.step([fast, slow], now) == ReadMore()
+        assert pace.step([fast, slow], now) == ReadMore()
         now += 5.0
     assert slow.held == 0.0
 
 
 @pytest.mark.spec("M1")
 def test_coming_near_without_catching_up_clears_nothing() -> None:
-    audience, fast, slow = Audience(), Reader(), Reader(FAR)
-    audience.step([fast, slow], 0.0)
+    pace, fast, slow = StreamPace(), Reader(), Reader(FAR)
+    pace.step([fast, slow], 0.0)
     slow.backlog = 1
-    assert audience.step([fast, slow], 0.75) == ReadMore()
+    assert pace.step([fast, slow], 0.75) == ReadMore()
     slow.backlog = FAR
-    assert waits_until(audience.step([fast, slow], 50.0)) == 50.25
-    assert let_go(audience.step([fast, slow], 50.25)) == [slow]
+    assert waits_until(pace.step([fast, slow], 50.0)) == 50.25
+    assert let_go(pace.step([fast, slow], 50.25)) == [slow]
 
 
 @pytest.mark.spec("M1")
 def test_one_that_is_alone_is_never_let_go_however_slow() -> None:
-    audience, slow = Audience(), Reader(FAR)
+    pace, slow = StreamPace(), Reader(FAR)
     for now in range(1000):
         slow.backlog = FAR + now % 7
-        assert audience.step([slow], float(now)) == Wait(None)
+        assert pace.step([slow], float(now)) == Wait(None)
     slow.backlog = 0
-    assert audience.step([slow], 1000.0) == ReadMore()
+    assert pace.step([slow], 1000.0) == ReadMore()
     assert slow.held == 0.0
 
 
 @pytest.mark.spec("M1")
 def test_time_during_which_nobody_wants_more_is_counted_against_nobody() -> None:
-    audience, other, slow = Audience(), Reader(1), Reader(FAR)
-    assert audience.step([other, slow], 0.0) == Wait(None)
-    assert audience.step([other, slow], 100.0) == Wait(None)
+    pace, other, slow = StreamPace(), Reader(1), Reader(FAR)
+    assert pace.step([other, slow], 0.0) == Wait(None)
+    assert pace.step([other, slow], 100.0) == Wait(None)
     other.backlog = 0
-    assert waits_until(audience.step([other, slow], 200.0)) == 200.0 + PATIENCE
+    assert waits_until(pace.step([other, slow], 200.0)) == 200.0 + PATIENCE
     other.backlog = 1
-    assert audience.step([other, slow], 200.5) == Wait(None)
+    assert pace.step([other, slow], 200.5) == Wait(None)
     other.backlog = 0
-    assert waits_until(audience.step([other, slow], 300.0)) == 300.5
+    assert waits_until(pace.step([other, slow], 300.0)) == 300.5
 
 
 @pytest.mark.spec("M1")
 def test_a_hundred_silent_ones_are_let_go_at_once_and_hold_the_others_up_once() -> None:
-    audience, silent, fast = Audience(), [Reader(FAR) for _ in range(100)], [Reader() for _ in range(3)]
+    pace, silent, fast = StreamPace(), [Reader(FAR) for _ in range(100)], [Reader() for _ in range(3)]
     readers = [*silent, *fast]
-    assert waits_until(audience.step(readers, 0.0)) == PATIENCE
-    assert let_go(audience.step(readers, PATIENCE)) == silent
-    assert audience.step(fast, PATIENCE) == ReadMore()
+    assert waits_until(pace.step(readers, 0.0)) == PATIENCE
+    assert let_go(pace.step(readers, PATIENCE)) == silent
+    assert pace.step(fast, PATIENCE) == ReadMore()
     assert [reader.held for reader in fast] == [0.0] * 3
 
 
 @pytest.mark.spec("M1")
 def test_one_that_falls_behind_later_has_its_own_second() -> None:
-    audience, fast, first, second = Audience(), Reader(), Reader(FAR), Reader(1)
-    audience.step([fast, first, second], 0.0)
+    pace, fast, first, second = StreamPace(), Reader(), Reader(FAR), Reader(1)
+    pace.step([fast, first, second], 0.0)
     second.backlog = FAR
-    assert waits_until(audience.step([fast, first, second], 0.75)) == 1.0
-    assert let_go(audience.step([fast, first, second], 1.0)) == [first]
-    assert waits_until(audience.step([fast, second], 1.0)) == 1.75
-    assert let_go(audience.step([fast, second], 1.75)) == [second]
+    assert waits_until(pace.step([fast, first, second], 0.75)) == 1.0
+    assert let_go(pace.step([fast, first, second], 1.0)) == [first]
+    assert waits_until(pace.step([fast, second], 1.0)) == 1.75
+    assert let_go(pace.step([fast, second], 1.75)) == [second]
 
 
 @pytest.mark.spec("M1")
 def test_one_that_comes_while_others_are_waited_for_waits_no_longer_than_they() -> None:
-    audience, slow = Audience(), Reader(FAR)
+    pace, slow = StreamPace(), Reader(FAR)
     readers = [Reader(), slow]
-    audience.step(readers, 0.0)
-    assert waits_until(audience.step([*readers, Reader()], 0.9)) == pytest.approx(PATIENCE)
+    pace.step(readers, 0.0)
+    assert waits_until(pace.step([*readers, Reader()], 0.9)) == pytest.approx(PATIENCE)
 
 
 @pytest.mark.spec("M1")
 def test_patience_may_be_less_at_the_end() -> None:
-    audience, fast, slow = Audience(), Reader(), Reader(FAR)
-    audience.step([fast, slow], 0.0)
-    audience.patience = 0.5
-    assert let_go(audience.step([fast, slow], 0.75)) == [slow]
+    pace, fast, slow = StreamPace(), Reader(), Reader(FAR)
+    pace.step([fast, slow], 0.0)
+    pace.patience = 0.5
+    assert let_go(pace.step([fast, slow], 0.75)) == [slow]

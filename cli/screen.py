@@ -1,0 +1,237 @@
+"""How do the results, the warnings and the live lines of one command share its output?
+
+One thread writes all of it: an output that nobody reads, or a terminal that is held, keeps waiting whoever writes
+there, and the main thread has signals to act on and children to launch.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import assert_never
+
+from murmur.adapters.last_words import LastWords
+from murmur.adapters.relay import Sink
+from murmur.adapters.threads import start_thread
+from murmur.cli.live_lines import Line, drawn, last_words
+from murmur.cli.onlookers import Observed
+from murmur.cli.output import columns_and_lines, draw, drawable, draws_in_colour, note, say, warn
+from murmur.domain.errors import ChildNotLaunched, OutputNotWritten
+from murmur.domain.side_by_side import Phase
+from murmur.domain.value import Value
+from murmur.domain.visible_text import visible
+
+_BETWEEN = 0.2
+"""Seconds between two drawings, at least."""
+_EVERY = 1.0
+"""Seconds between two drawings while nothing happens, for the time to go on."""
+COLOURS = {
+    "ok": "\x1b[32m", "working": "\x1b[36m", "failed": "\x1b[31m", "crashed": "\x1b[31m",
+    "terminated": "\x1b[33m", "not launched": "\x1b[31m", "ending": "\x1b[33m",
+}  # fmt: skip
+
+
+class _Said(Value):
+    """Goes to stdout."""
+
+    text: str
+
+
+class _Noted(Value):
+    """Goes to stderr."""
+
+    text: str
+
+
+class _Warned(Value):
+    """Goes to stderr, as a warning."""
+
+    text: str
+
+
+class _Changed(Value):
+    """A live line did."""
+
+
+class _Settled(Value):
+    """There are no live lines any more."""
+
+
+class _Ended(Value):
+    """Nothing follows."""
+
+
+_Item = _Said | _Noted | _Warned | _Changed | _Settled | _Ended
+
+
+class LiveLine:
+    """One child's live line. Everything may be called from any thread and takes no lock."""
+
+    def __init__(self, title: str, changed: Callable[[], None], warn: Callable[[str], None]) -> None:
+        self.warn = warn
+        self._title = title
+        self._changed = changed
+        self._phase = Phase.WAITING
+        self._since = 0.0
+        self._words = ""
+        self._status = ""
+        self._child: Observed | None = None
+        self._log: LastWords | None = None
+
+    @property
+    def output(self) -> Sink:
+        """This takes the child's output."""
+        return self
+
+    def write(self, data: bytes) -> None:
+        """Show a line of output until the next one."""
+        if self._phase is not Phase.OVER:  # What it left behind may still say something.
+            self._words = last_words(data.decode("utf-8", "replace")) or self._words
+            self._changed()
+
+    def when_free(self, _call: Callable[[], None]) -> bool:
+        """Whether it is too full, which it never is: it holds one line."""
+        return False
+
+    def entered(self, phase: Phase, child: Observed | None = None) -> None:
+        """Show how far the child has come. It goes on, and not back, whichever thread is told of last."""
+        if phase is Phase.WORKING and self._phase is not Phase.WORKING:
+            self._since = time.monotonic()
+        if child is not None:
+            self._child = child
+            self._log = None if child.records_dir is None else LastWords(child.records_dir)
+        if self._phase is not Phase.OVER and (self._phase, phase) != (Phase.ENDING, Phase.WORKING):
+            self._phase = phase
+        self._changed()
+
+    def over(self, status: str, words: str) -> None:
+        """Show how the child ended."""
+        self._phase, self._status, self._words = Phase.OVER, status, visible(words)
+        self._changed()
+
+    def line(self, now: float) -> Line:
+        """Say what there is to be drawn."""
+        phase, log = self._phase, self._log
+        if log is not None and phase is not Phase.OVER and (news := log.news()) is not None:
+            self._words = last_words(news) or self._words
+        if phase is Phase.WORKING and self._child is not None and self._child.is_being_ended:
+            phase = Phase.ENDING  # At its deadline.
+        return Line(drawable(self._title), phase, now - self._since, self._status, drawable(self._words))
+
+
+class Screen:
+    """The output of one command, written by a thread of its own until this is closed."""
+
+    def __init__(self) -> None:
+        """Begin, without live lines. Raises `ChildNotLaunched` when no thread can be started."""
+        self.failed: OutputNotWritten | None = None
+        """Why a result could not be written, once that has happened. The rest is not tried any more."""
+        self._items: SimpleQueue[_Item] = SimpleQueue()
+        self._lines: Sequence[LiveLine] = ()
+        self._is_due = False
+        self._widths: Sequence[int] = ()
+        self._drawn_at = 0.0
+        self._draw_at: float | None = None
+        try:
+            self._thread = start_thread("screen", self._run)
+        except RuntimeError:
+            raise ChildNotLaunched("no thread can be started") from None
+
+    def say(self, text: str) -> None:
+        """Print a result on stdout."""
+        self._items.put(_Said(text))
+
+    def note(self, text: str) -> None:
+        """Print a line on stderr."""
+        self._items.put(_Noted(text))
+
+    def warn(self, text: str) -> None:
+        """Print a warning on stderr."""
+        self._items.put(_Warned(text))
+
+    def show(self, titles: Sequence[str]) -> Sequence[LiveLine]:
+        """Draw a live line for each from now on."""
+        self._lines = [LiveLine(title, self._changed, self.warn) for title in titles]
+        self._changed()
+        return self._lines
+
+    def settle(self) -> None:
+        """Take the live lines away."""
+        self._items.put(_Settled())
+
+    def close(self) -> None:
+        """Wait until all is written."""
+        self._items.put(_Ended())
+        self._thread.join()
+
+    def _changed(self) -> None:
+        if not self._is_due:  # Once is enough until the next drawing, however much is said meanwhile.
+            self._is_due = True
+            self._items.put(_Changed())
+
+    # ---- in the thread ----
+
+    def _run(self) -> None:
+        while not isinstance(item := self._next(), _Ended):
+            match item:
+                case None:
+                    self._draw()
+                case _Said(text):
+                    self._between(partial(self._say, text))
+                case _Noted(text):
+                    self._between(partial(note, text))
+                case _Warned(text):
+                    self._between(partial(warn, text))
+                case _Changed():
+                    self._draw_at = self._drawn_at + _BETWEEN
+                case _Settled():
+                    self._erase()
+                    self._lines, self._draw_at = (), None
+                case _:
+                    assert_never(item)
+
+    def _next(self) -> _Item | None:
+        """Wait for what is next; `None` is that the lines are to be drawn."""
+        try:
+            if self._draw_at is None:
+                return self._items.get()
+            return self._items.get(timeout=max(0.0, self._draw_at - time.monotonic()))
+        except Empty:
+            return None
+
+    def _say(self, text: str) -> None:
+        if self.failed is None:
+            try:
+                say(text)
+            except OutputNotWritten as error:
+                self.failed = error
+
+    def _between(self, print_it: Callable[[], None]) -> None:
+        """Print something, with the live lines beneath it."""
+        had = bool(self._widths)
+        self._erase()
+        print_it()
+        if had:
+            self._draw()
+
+    def _erase(self) -> None:
+        if self._widths:
+            draw(f"{self._up()}\x1b[J")
+            self._widths = ()
+
+    def _draw(self) -> None:
+        now, self._draw_at, self._is_due = time.monotonic(), None, False
+        if not self._lines:
+            return
+        columns, height = columns_and_lines()
+        lines = [line.line(now) for line in self._lines]
+        # One column less: a full line leaves some terminals' cursor behind it, and others' in the next one.
+        fresh = drawn(lines, columns - 1, max(1, height - 1), COLOURS if draws_in_colour() else {})
+        draw(self._up() + "".join(f"{line}\x1b[K\n" for line, _ in fresh) + "\x1b[J")
+        self._widths, self._drawn_at, self._draw_at = [wide for _, wide in fresh], now, now + _EVERY
+
+    def _up(self) -> str:
+        """Return what leads to the first of the lines drawn last. A terminal that has become narrower broke them."""
+        columns, _ = columns_and_lines()
+        rows = sum(max(1, -(-wide // columns)) for wide in self._widths)
+        return f"\r\x1b[{rows}A" if rows else ""
