@@ -70,7 +70,7 @@ def send(  # noqa: PLR0913, PLR0917 - its options
 
 def _stream(record: RunningRecord, text: str, message_id: str, context: str | None, *, as_json: bool) -> None:
     """Send the task and show what it says until its end."""
-    from murmur.cli.watching import Watching  # noqa: PLC0415 - a task that is waited for in silence needs none of it
+    from murmur.cli.watching import Watching, reason_alone  # noqa: PLC0415 - a task that is waited for in silence needs none of it
     from murmur.domain.watching import stream_ask  # noqa: PLC0415 - as above
 
     watching = Watching(record, as_json=as_json, to_final=True)
@@ -80,7 +80,7 @@ def _stream(record: RunningRecord, text: str, message_id: str, context: str | No
     if ended.state != "completed":
         if as_json:
             raise typer.Exit(TaskNotCompleted.exit_status)
-        why = ended.message or "no reason was given"
+        why = reason_alone(ended.message or "no reason was given")
         raise TaskNotCompleted(f"task {visible(ended.task_id)} is {visible(ended.state)}: {why}")
 
 

@@ -97,7 +97,7 @@ class Watching:
                 pass_on(named + text, sys.stderr)
             case StatusSeen(task_id, state, message, is_final):
                 if not (is_final and self._to_final):  # That one is the command's own end.
-                    why = f": {visible(message.partition(chr(10))[0])}" if message else ""
+                    why = f": {visible(reason_alone(message))}" if message else ""
                     note(f"task {visible(task_id)}: {visible(state)}{why}")
             case GapSeen(first):
                 warn(f"what came before event {first} is not kept any more")
@@ -136,6 +136,11 @@ class Watching:
             )
         again = f"`mur watch {record.session_id}{'' if self._last is None else f' --after {self._last}'}` goes on"
         return WatchLost(f"{session}: {what}; the session is still there", hint=again)
+
+
+def reason_alone(message: str) -> str:
+    """Return why a task ended, without the lines of its stderr that are quoted behind: they have been shown."""
+    return message.partition("\n")[0].partition("; its last stderr lines were:")[0]
 
 
 def _refusal(reading: DoorReading, record: RunningRecord) -> str:
