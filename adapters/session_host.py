@@ -5,8 +5,8 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol, assert_never
@@ -129,6 +129,24 @@ class EndingSignals:
         self._listener = listener
         self._pass_on(listener)
 
+    @staticmethod
+    @contextmanager
+    def waking(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Have every signal wake that loop while this lasts. In the main thread. Raises `OSError`.
+
+        A handler runs between two steps of Python: after a signal that comes right before the loop begins to wait, or
+        that the kernel gives to another thread, when it next wakes by itself. A session at rest never does.
+        """
+        with ExitStack() as opened:
+            ends = os.pipe()
+            for end in ends:
+                opened.callback(os.close, end)
+                os.set_blocking(end, False)
+            loop.add_reader(ends[0], os.read, ends[0], 4096)
+            opened.callback(loop.remove_reader, ends[0])
+            opened.callback(signal.set_wakeup_fd, signal.set_wakeup_fd(ends[1], warn_on_full_buffer=False))
+            yield
+
     def ignore(self) -> None:
         """Do nothing any more: the session is over. Also while Python itself ends, which forgets its own handlers."""
         # Held back first: Python complains aloud of one that it took before its handler went.
@@ -186,6 +204,10 @@ class _Host:
         hosted, work = self._hosted, self._hosted.work
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as opened:
+            try:
+                opened.enter_context(self._signals.waking(loop))
+            except OSError as error:
+                raise CommandNotStarted(f"the session could not be set up: {reason_of(error)}") from error
             server = DoorServer(self._respond)
             opened.push_async_callback(server.close)
             if door is not None:

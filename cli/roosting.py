@@ -59,6 +59,10 @@ async def _serve(wanted: Roost, signals: EndingSignals) -> None:
     unnamed = referee.enrol_unnamed(session_id, wanted.allow)
     server = RefereeServer(referee, stored_capsule, unnamed=unnamed, look=_look)
     async with AsyncExitStack() as opened:
+        try:
+            opened.enter_context(signals.waking(asyncio.get_running_loop()))
+        except OSError as error:
+            raise DoorNotOpened(f"the roost could not be set up: {reason_of(error)}") from error
         opened.push_async_callback(server.close)
         server.count()
         url = await _served(server, wanted.port)
