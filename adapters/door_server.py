@@ -11,16 +11,11 @@ import h11
 
 from murmur.adapters.descriptors import spare_descriptors
 from murmur.adapters.door_events import EventAnswer, EventSource
+from murmur.adapters.door_places import CONNECTIONS_LIMIT, Places
 from murmur.adapters.door_socket import BACKLOG
 from murmur.domain.door_http import DoorRequest, DoorResponse
 
 BODY_LIMIT = 1024 * 1024
-CONNECTIONS_LIMIT = 192
-"""Connections that are served at once, of whatever kind."""
-STREAMS_LIMIT = 128
-"""Connections that may be streams at once."""
-WAITING_LIMIT = 56
-"""Connections that may wait for tasks at once; the places left are for callers that are answered at once."""
 AHEAD_LIMIT = BODY_LIMIT + 64 * 1024
 """Bytes that a caller may send ahead of an answer: about one request."""
 REQUEST_TIMEOUT = 10.0
@@ -45,7 +40,7 @@ class DoorServer:
         wanted = CONNECTIONS_LIMIT + 2 * BACKLOG
         spare = spare_descriptors(wanted)
         self._backlog = max(1, spare * BACKLOG // wanted)
-        self._connections = _Connections(max(1, spare * CONNECTIONS_LIMIT // wanted))
+        self._connections: Places[_Connection] = Places(max(1, spare * CONNECTIONS_LIMIT // wanted))
         self._server: asyncio.Server | None = None
 
     async def serve(self, door: socket.socket) -> None:
@@ -77,32 +72,10 @@ class DoorServer:
             connection.drop()
 
 
-class _Connections(set["_Connection"]):
-    """The connections there are, how many there may be, and how many of each kind."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-        self._streams_most = max(1, most * STREAMS_LIMIT // CONNECTIONS_LIMIT)
-        self._waiting_most = max(1, most * WAITING_LIMIT // CONNECTIONS_LIMIT)
-        self.waiting: set[_Connection] = set()
-        self.streams: set[_Connection] = set()
-
-    @property
-    def watched(self) -> int | None:
-        """How many streams there are, where there may be no further one."""
-        return len(self.streams) if len(self.streams) >= self._streams_most else None
-
-    @property
-    def crowd(self) -> int | None:
-        """How many wait, where no further one may."""
-        return len(self.waiting) if len(self.waiting) >= self._waiting_most else None
-
-
 class _Connection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(self, respond: Respond, connections: _Connections) -> None:
+    def __init__(self, respond: Respond, connections: "Places[_Connection]") -> None:
         self._respond = respond
         self._connections = connections
         self._http = h11.Connection(our_role=h11.SERVER)

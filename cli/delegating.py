@@ -13,9 +13,9 @@ from signal import Signals
 from typing import assert_never
 
 from murmur.adapters.descriptors import exhausted
+from murmur.adapters.ending_signals import EndingSignals
 from murmur.adapters.mailbox import Mailbox
 from murmur.adapters.serving import ServingThread
-from murmur.adapters.session_host import EndingSignals
 from murmur.adapters.threads import start_thread
 from murmur.cli.delegable import Planned, Wanted, insist_on_descriptors, plan
 from murmur.cli.delegated import Delegated

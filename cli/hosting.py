@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -10,22 +9,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from murmur.adapters.command import Tee
-from murmur.adapters.command_output import CommandOutput, Output
 from murmur.adapters.delegating_file import Delegating, write_delegating
 from murmur.adapters.door_socket import bind_door
+from murmur.adapters.ending_signals import EndingSignals
 from murmur.adapters.exit_status import status_text
 from murmur.adapters.host_log import HostLog
 from murmur.adapters.hosted_command import CommandLine, CommandWork
 from murmur.adapters.identifiers import mint
 from murmur.adapters.reasons import reason_of
-from murmur.adapters.records_directory import RecordsDirectory, read_tail
+from murmur.adapters.records_directory import RecordsDirectory
 from murmur.adapters.registration import RunningGuard
-from murmur.adapters.session_host import EndingSignals, HostedSession, SessionEnd, Work, host
+from murmur.adapters.session_host import HostedSession, SessionEnd, Work, host
 from murmur.adapters.terminal import has_controlling_terminal
 from murmur.cli import wiring
+from murmur.cli.hosted_output import HostedOutput
 from murmur.cli.launch import Launch
-from murmur.cli.output import announce, echo_bytes, fall_silent, warn
+from murmur.cli.output import announce, fall_silent, warn
 from murmur.domain.cards import ServedSession
 from murmur.domain.errors import FAILED, MurmurError
 from murmur.domain.record import RunningRecord
@@ -38,8 +37,6 @@ from murmur.domain.value import Value
 if TYPE_CHECKING:
     from murmur.cli.launched import Launched
     from murmur.domain.conversation import Conversations
-
-_TAIL_LINES = 20
 
 
 class _Keys(Value):
@@ -62,7 +59,7 @@ class _Hosting:
         self._launch = launch
         self._session_id = launch.session_id or mint("ses_")
         self._opened = ExitStack()
-        self._tees: list[Tee] = []
+        self._output: HostedOutput | None = None
         self._keys = _Keys()
         self._concluded = False
         self._launcher: Launched | None = None
@@ -190,8 +187,8 @@ class _Hosting:
         workdir = None if launch.in_workdir else launch.workdir
         line = CommandLine(launch.argv, {**launch.environment, **ours}, workdir)
         if launch.acceptance == "none":
-            output = self._script_output() if launch.script else self._output()
-            return CommandWork(line, output, self._stdin(workdir), log, self._explain)
+            self._output = HostedOutput(launch, self._session_id, self._records, self._opened)
+            return CommandWork(line, self._output.command, self._stdin(workdir), log, self._explain)
         from murmur.adapters.task_runner import TaskRunner  # noqa: PLC0415 - a plain command has no tasks
 
         return TaskRunner(board, line, self._records, lambda event, fields: self._trace(event, **fields), log)
@@ -208,43 +205,6 @@ class _Hosting:
         if stdin is not None:
             self._opened.callback(os.close, stdin)
         return stdin
-
-    def _script_output(self) -> CommandOutput:
-        """Open where a script's result and errors go."""
-        result = self._records.open_new("out/result.txt")
-        self._opened.callback(os.close, result)
-        self._errors = self._records.open_log("stderr.log")
-        self._opened.callback(os.close, self._errors)
-        return CommandOutput((result, self._errors))
-
-    def _output(self) -> CommandOutput:
-        """Open the command's stdout and stderr: its logs, or pipes that are copied there and echoed."""
-        logs = [self._records.open_log(name) for name in ("stdout.log", "stderr.log")]
-        for log in logs:
-            self._opened.callback(os.close, log)
-        self._errors = logs[1]
-        followed = [Output(name, log, f"logs/{name}.log") for name, log in zip(("stdout", "stderr"), logs, strict=True)]
-        # Who watches sees the command as the session's only task.
-        own = self._session_id.removeprefix("ses_")
-        shown_as = f"tsk_{own}", f"ctx_{own}"
-        if not self._launch.verbose:
-            return CommandOutput((logs[0], logs[1]), followed, shown_as)
-        # With --json stdout carries one document, so everything else goes to stderr.
-        echoes = [echo_bytes(sys.stderr if self._launch.as_json else sys.stdout), echo_bytes(sys.stderr)]
-        for log, echo in zip(logs, echoes, strict=True):
-            self._tees.append(tee := Tee(log, echo))
-            self._opened.callback(tee.finish)
-            self._opened.callback(tee.handed)
-        ends = self._tees[0].write_end, self._tees[1].write_end
-        return CommandOutput(ends, followed, shown_as, self._hand_over, self._settle)
-
-    def _hand_over(self) -> None:
-        for tee in self._tees:
-            tee.handed()
-
-    def _settle(self) -> None:
-        for tee in self._tees:
-            tee.finish()
 
     def _enter(self) -> Callable[[], None]:
         """Record the session. Failing to is a warning: the session runs on, unlisted (G2)."""
@@ -297,11 +257,12 @@ class _Hosting:
         announce(json.dumps(line, sort_keys=True) if self._launch.as_json else plain)
         if self._launch.detached:
             fall_silent()
-        for tee in self._tees:
-            tee.start()
+        if self._output is not None:
+            self._output.echo()
 
     def _explain(self, returncode: int) -> str:
-        tail = read_tail(self._errors, _TAIL_LINES)
+        assert self._output is not None
+        tail = self._output.last_errors()
         quoted = "; its last stderr lines were:" + "".join(f"\n  {line}" for line in tail) if tail else ""
         return f"the command {self._launch.argv[0]} ended with {status_text(returncode)}{quoted}"
 

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, suppress
 from errno import EADDRINUSE
 from signal import Signals
 
+from murmur.adapters.ending_signals import EndingSignals
 from murmur.adapters.identifiers import fresh_hex, mint
 from murmur.adapters.outcomes import read_outcome
 from murmur.adapters.reasons import reason_of
 from murmur.adapters.referee_server import RefereeServer
-from murmur.adapters.session_host import EndingSignals
 from murmur.cli import wiring
 from murmur.cli.output import announce, note, warn
 from murmur.cli.stores import stored_capsule

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from murmur.adapters.door_server import CONNECTIONS_LIMIT, REQUEST_TIMEOUT
+from murmur.adapters.door_places import CONNECTIONS_LIMIT
+from murmur.adapters.door_server import REQUEST_TIMEOUT
 from murmur.domain import errors
 from murmur.domain.door import STOP_ITEMS
 

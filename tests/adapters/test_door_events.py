@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from murmur.adapters import door_events, door_server
+from murmur.adapters import door_events, door_places, door_server
 from murmur.adapters.door_events import EventSource
-from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, STREAMS_LIMIT
+from murmur.adapters.door_places import CONNECTIONS_LIMIT, STREAMS_LIMIT
+from murmur.adapters.door_server import BODY_LIMIT
 from murmur.domain.door_http import DoorRequest, DoorResponse
 from murmur.domain.sse import HEARTBEAT, event_bytes
 from tests.adapters.doors_for_tests import elapsed_below
@@ -428,7 +429,7 @@ def test_where_as_many_streams_are_open_as_may_be_the_next_request_is_told(strea
 @pytest.mark.parametrize(("places", "streams"), [(1, 1), (2, 1), (3, 2), (24, 16), (191, 127), (192, 128)])
 def test_where_there_are_fewer_places_fewer_may_be_streams(places: int, streams: int) -> None:
     assert CONNECTIONS_LIMIT == 192
-    assert door_server._Connections(places)._streams_most == streams
+    assert door_places.Places(places)._streams_most == streams
 
 
 @pytest.mark.spec("M1")

@@ -14,8 +14,9 @@ from typing import Any, Literal
 
 import pytest
 
-from murmur.adapters import door_server
-from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, WAITING_LIMIT, DoorServer
+from murmur.adapters import door_places, door_server
+from murmur.adapters.door_places import CONNECTIONS_LIMIT, WAITING_LIMIT
+from murmur.adapters.door_server import BODY_LIMIT, DoorServer
 from murmur.adapters.door_socket import bind_door
 from murmur.adapters.doors import HttpDoors
 from murmur.domain.cards import ServedSession
@@ -566,7 +567,7 @@ def test_some_of_the_places_are_kept_for_callers_that_do_not_wait(waiting: Waiti
 @pytest.mark.spec("M1")
 @pytest.mark.parametrize(("places", "may_wait"), [(1, 1), (2, 1), (7, 2), (24, 7), (191, 55), (192, 56)])
 def test_where_there_are_fewer_places_fewer_may_wait(places: int, may_wait: int) -> None:
-    assert door_server._Connections(places)._waiting_most == may_wait
+    assert door_places.Places(places)._waiting_most == may_wait
 
 
 @pytest.mark.spec("X7")

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from murmur.adapters.door_server import BODY_LIMIT, CONNECTIONS_LIMIT, REQUEST_TIMEOUT
+from murmur.adapters.door_places import CONNECTIONS_LIMIT
+from murmur.adapters.door_server import BODY_LIMIT, REQUEST_TIMEOUT
 from tests.cli.conftest import Hosted, Hosts
 
 CARD = b"GET /.well-known/agent-card.json HTTP/1.1\r\nHost: localhost\r\n\r\n"

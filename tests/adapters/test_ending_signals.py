@@ -12,7 +12,7 @@ import asyncio
 import signal
 import threading
 
-from murmur.adapters.session_host import EndingSignals
+from murmur.adapters.ending_signals import EndingSignals
 
 
 async def rest(signals):
