@@ -160,7 +160,8 @@ class Exchange:
             case h11.Response(status_code=status, headers=headers):
                 self._status = status
                 kind = dict(headers).get(b"content-type", b"")
-                self._streams = self._sink is not None and kind.lower().startswith(b"text/event-stream")
+                is_stream = status in _SUCCESS and kind.lower().startswith(b"text/event-stream")
+                self._streams = self._sink is not None and is_stream
                 if status not in _SUCCESS and not self._wants_refusal:
                     self._end(Answered(status, b""))
             case h11.Data(data=more) if self._streams and self._sink is not None:

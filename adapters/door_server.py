@@ -25,6 +25,8 @@ _OWN_HEADERS = b"x-murmur-"
 
 FLUSH_TIMEOUT = 2.0
 """Seconds that a session's last answers get to reach their callers."""
+STREAM_FLUSH_TIMEOUT = 0.25
+"""Seconds that the last bytes of a stream get, which its client was given time for before."""
 
 Response = DoorResponse | Awaitable[DoorResponse] | EventSource
 Respond = Callable[[DoorRequest], Response]
@@ -55,12 +57,14 @@ class DoorServer:
         due = [connection.answering for connection in self._connections if connection.answering is not None]
         if due:
             await asyncio.wait(due, timeout=FLUSH_TIMEOUT)
-        for connection in list(self._connections):
+        streams = list(self._connections.streams)
+        others = self._connections.difference(streams)
+        for connection in (*streams, *others):
             connection.hang_up()
-        # What the kernel holds for a client of a stream that does not read stays there for it.
-        waited_for = [connection.lost for connection in self._connections if not connection.is_stalled]
-        if waited_for:
-            await asyncio.wait(waited_for, timeout=FLUSH_TIMEOUT)
+        # Streams have had their time already; what the kernel holds for those who do not read stays there for them.
+        for connections, timeout in ((streams, STREAM_FLUSH_TIMEOUT), (others, FLUSH_TIMEOUT)):
+            if left := [connection.lost for connection in connections if not connection.lost.done()]:
+                await asyncio.wait(left, timeout=timeout)
 
     async def close(self) -> None:
         """Stop listening and drop every connection."""
@@ -87,15 +91,11 @@ class _Connection(asyncio.Protocol):
         self._refused = False
         self._ahead = 0
         self._stream: EventAnswer | None = None
+        self._is_own: bool | None = None
         self.answering: asyncio.Task[None] | None = None
         """What waits for a task before it answers."""
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the connection is."""
-
-    @property
-    def is_stalled(self) -> bool:
-        """Whether it is a stream whose client does not read."""
-        return self._unread and self._stream is not None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -252,7 +252,9 @@ class _Connection(asyncio.Protocol):
         from murmur.adapters.peer import is_from_own_user  # noqa: PLC0415
 
         assert self._transport is not None
-        return is_from_own_user(self._transport.get_extra_info("socket"))
+        if self._is_own is None:
+            self._is_own = is_from_own_user(self._transport.get_extra_info("socket"))
+        return self._is_own
 
     def _answered(self, answering: "asyncio.Task[None]") -> None:
         """Hang up on a caller whose answer could not be made: it would wait for ever."""

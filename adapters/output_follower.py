@@ -41,8 +41,8 @@ class FollowedOutput:
         room = PIECE if self._until is None else min(PIECE, max(0, self._until - self._position))
         data = os.pread(self.descriptor, room, self._position)
         if not data:
-            # A command may cut its own output short; then it goes on behind that.
-            self._position = min(self._position, os.fstat(self.descriptor).st_size)
+            if os.fstat(self.descriptor).st_size < self._position:
+                self._position = 0  # The command has cut its own output short, and begins anew.
             return False, ""
         self._position += len(data)
         before, self._before = self._before, ""
@@ -67,12 +67,18 @@ class FollowedOutput:
         """Let go of it."""
         os.close(self.descriptor)
 
+    def skip_to_tail(self) -> None:
+        """Leave out all but the last part of what was not read yet, and say so. Raises `OSError`."""
+        self._before += self._text.end()
+        self._begin_at_tail()
+
     def _begin_at_tail(self) -> None:
-        begin = os.fstat(self.descriptor).st_size - _TAIL
+        begin = (os.fstat(self.descriptor).st_size if self._until is None else self._until) - _TAIL
         if begin > self._position:
             # At the beginning of a line, if there is one.
             begin += max(0, os.pread(self.descriptor, _TAIL, begin - 1).find(b"\n"))
-            self._before, self._position = self._left_out(begin - self._position), begin
+            self._before += self._left_out(begin - self._position)
+            self._position = begin
 
     def _left_out(self, size: int) -> str:
         return f"[{size} bytes are left out here; {self._name} has them]\n"

@@ -1,66 +1,93 @@
-"""Which user is at the other end of a connection within this machine? (Linux: the kernel's tables of TCP sockets)."""
+"""Which user is at the other end of a connection within this machine? Linux is asked for that one socket."""
 
+import errno
 import os
 import socket
+import struct
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
-from pathlib import Path
+from typing import NamedTuple
 
-_LOCAL, _REMOTE, _USER, _INODE = 1, 2, 7, 9
-"""Columns of `/proc/net/tcp`: two addresses, each with its port, the owner's number, and that of the socket."""
+_SOCK_DIAG = 4
+"""The netlink family (`linux/netlink.h`)."""
+_BY_FAMILY, _ERROR = 20, 2
+"""Types of netlink messages: the question and its answer, and what is answered instead."""
+_REQUEST = 1
+_ANY = 0xFFFFFFFF
+"""Every state of a socket; every cookie."""
+_HEAD = struct.Struct("=IHHII")
+_QUESTION = struct.Struct("=BBBBI")
+_ANSWER = struct.Struct("=BBBB48sIIIII")
+_INSTEAD = struct.Struct("=i")
+
+
+class _End(NamedTuple):
+    """One end of a connection within this machine; an IPv4 address that is written as IPv6 is IPv4."""
+
+    address: str
+    port: int
+
+    @property
+    def packed(self) -> bytes:
+        family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+        return socket.inet_pton(family, self.address).ljust(16, b"\0")
 
 
 def is_from_own_user(connection: socket.socket) -> bool:
-    """Whether this process's own user, or root, is at the other end.
+    """Whether this process's own user, or root, is at the other end. Raises `OSError` where no look can be taken.
 
     Where macOS does not tell, everybody on this machine is taken for it.
     """
-    user = peer_user(connection)
-    if user is not None:
-        return user in (os.getuid(), 0)
     try:
-        return sys.platform == "darwin" and ip_address(_endpoint(connection.getpeername())[0]).is_loopback
-    except (OSError, ValueError):
-        return False
+        theirs, ours = _end(connection.getpeername()), _end(connection.getsockname())
+    except OSError as error:
+        if error.errno in (errno.ENOTCONN, errno.EBADF):
+            return False  # It has gone.
+        raise
+    return _is_own(theirs, ours)
 
 
 def peer_user(connection: socket.socket) -> int | None:
-    """Return the number of the user whose socket is connected to this one; `None` where that cannot be told.
+    """Return the number of the user whose socket is connected to this one; `None` where there is none on this machine.
 
-    It cannot be told of another machine, of another network namespace, and on macOS.
+    That is one of another machine or network namespace, and one that nobody has any more. Raises `OSError`.
     """
-    try:
-        theirs, ours = _endpoint(connection.getpeername()), _endpoint(connection.getsockname())
-    except (OSError, ValueError):
-        return None
-    for local, remote, user in _sockets():
-        if local == theirs and remote == ours:
-            return user
-    return None
+    return _owner(_end(connection.getpeername()), _end(connection.getsockname()))
 
 
-def _endpoint(name: tuple[str, int]) -> tuple[str, int]:
+def _end(name: tuple[str, int]) -> _End:
     address = ip_address(name[0].partition("%")[0])
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped), name[1]
-    return str(address), name[1]
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return _End(str(mapped or address), name[1])
 
 
-def _sockets() -> Iterator[tuple[tuple[str, int], tuple[str, int], int]]:
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError), Path(f"/proc/self/net/{table}").open(encoding="ascii") as lines:
-            next(lines, None)
-            for line in lines:
-                fields = line.split()
-                if fields[_INODE] == "0":
-                    continue  # Nobody has it any more, and what the kernel still holds of it says that it is root's.
-                yield _decoded(fields[_LOCAL]), _decoded(fields[_REMOTE]), int(fields[_USER])
+if sys.platform == "darwin":
 
+    def _is_own(theirs: _End, _ours: _End) -> bool:
+        return ip_address(theirs.address).is_loopback
 
-def _decoded(field: str) -> tuple[str, int]:
-    """Read an address as the kernel prints it: words of four bytes in this machine's order, in hexadecimal."""
-    words, _, port = field.partition(":")
-    packed = b"".join(int(words[start : start + 8], 16).to_bytes(4, sys.byteorder) for start in range(0, len(words), 8))
-    return _endpoint((str(ip_address(packed)), int(port, 16)))
+    def _owner(_theirs: _End, _ours: _End) -> int | None:
+        return None
+
+else:
+
+    def _is_own(theirs: _End, ours: _End) -> bool:
+        return _owner(theirs, ours) in (os.getuid(), 0)
+
+    def _owner(theirs: _End, ours: _End) -> int | None:
+        family = socket.AF_INET6 if ":" in theirs.address else socket.AF_INET
+        question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 0, _ANY)
+        ports = struct.pack("!HH", theirs.port, ours.port)
+        body = question + ports + theirs.packed + ours.packed + struct.pack("=III", 0, _ANY, _ANY)
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+            kernel.send(_HEAD.pack(_HEAD.size + len(body), _BY_FAMILY, _REQUEST, 0, 0) + body)
+            answer = kernel.recv(8192)
+        _, kind, *_ = _HEAD.unpack_from(answer)
+        if kind == _ERROR:
+            (number,) = _INSTEAD.unpack_from(answer, _HEAD.size)
+            if number == -errno.ENOENT:
+                return None
+            raise OSError(-number, os.strerror(-number))
+        *_, user, inode = _ANSWER.unpack_from(answer, _HEAD.size)
+        # What nobody has any more has no inode, and what the kernel still holds of it says that it is root's.
+        return int(user) if inode else None

@@ -124,6 +124,7 @@ class _Host:
         self._asked = False
         self._forced = asyncio.Event()
         self._streams: Streams | None = None
+        self._is_over = False
 
     async def run(self, door: socket.socket | None) -> SessionEnd:
         hosted, work = self._hosted, self._hosted.work
@@ -152,6 +153,7 @@ class _Host:
             self._signals.tell(lambda number: self._signalled(loop, number))
             work.attend()
             end = await work.finished()
+            self._is_over = True
             if self._streams is not None:
                 await self._streams.finish()
             await server.flush()
@@ -222,13 +224,19 @@ class _Host:
                 assert_never(answer)
 
     def _open_stream(self, asked: OpenStream) -> "Stream":
-        if self._streams is None:
-            # What nobody watches costs nothing.
-            from murmur.adapters.streams import Streams  # noqa: PLC0415
+        try:
+            if self._streams is None:
+                # What nobody watches costs nothing.
+                from murmur.adapters.streams import Streams  # noqa: PLC0415
 
-            self._streams = Streams(self._hosted.log, threaded=self._hosted.threaded)
-            self._hosted.work.stream_to(self._streams)
-        return self._streams.open(asked)
+                self._streams = Streams(self._hosted.log, threaded=self._hosted.threaded, is_over=self._is_over)
+                if not self._is_over:
+                    self._hosted.work.stream_to(self._streams)
+            return self._streams.open(asked)
+        except (OSError, ImportError):
+            self._hosted.door.withdraw(asked)
+            self._hosted.work.attend()
+            raise
 
     def _close_streams(self) -> None:
         if self._streams is not None:

@@ -40,6 +40,12 @@ class StreamedJob:
             with suppress(OSError):
                 output.end()
 
+    def skip_to_tail(self) -> None:
+        """Leave out all but the last part of what nobody has followed."""
+        for output in self._outputs:
+            with suppress(OSError):
+                output.skip_to_tail()
+
     def begin(self) -> list[Frame]:
         """Tell that it has begun."""
         self.is_begun = True

@@ -90,7 +90,8 @@ class Stream(EventSource):
 class Streams:
     """The streams of one session. Made by its first; everything happens in its event loop."""
 
-    def __init__(self, log: Callable[[str, str], None], *, threaded: bool) -> None:
+    def __init__(self, log: Callable[[str, str], None], *, threaded: bool, is_over: bool = False) -> None:
+        """`is_over` is for a session that has ended: whoever comes is told so."""
         self._note = log
         self._ack = ack_bytes(threaded=threaded)
         self._loop = asyncio.get_running_loop()
@@ -98,12 +99,12 @@ class Streams:
         self._pace = StreamPace()
         self._streams: dict[StreamReader, Stream] = {}
         self._jobs: deque[StreamedJob] = deque()
-        self._growth = Growth(self._soon)
+        self._growth: Growth | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_round = 0.0
         self._in_round = self._wished = False
         self._moved = asyncio.Event()
-        self._closed = False
+        self._closed = is_over
 
     def open(self, asked: "OpenStream") -> Stream:
         """Begin one more stream. Whatever happens from now on reaches it."""
@@ -111,11 +112,18 @@ class Streams:
         opening = self._ack if task is None else _shown(task).written(caller)
         # A new task has no past; whoever comes without a number wants what there is.
         after = self._log.last if asked.submitted else asked.after or 0
-        reader = StreamReader(self._log, caller, opening, after, None if task is None else task.id)
+        task_id = None if task is None else task.id
+        reader = StreamReader(self._log, caller, opening, after, task_id, with_errors=asked.with_errors)
+        if not self._streams and after == 0 and task is None:
+            # Nobody has followed it meanwhile, and nobody asks for it: the present is what counts.
+            for job in self._jobs:
+                job.skip_to_tail()
         if task is not None and task.state.is_terminal and all(job.task_id != task.id for job in self._jobs):
             # Its end may not be among the events: those are not kept for ever, and a rejection never was one.
             reader.end(_ended_frame(task).written(caller))
         stream = self._streams[reader] = Stream(reader, self)
+        if self._growth is None:
+            self._follow()
         self._soon()
         return stream
 
@@ -140,7 +148,7 @@ class Streams:
         """Let the readers have what is left, and the end. Bounded: one that takes nothing is not waited for."""
         now = self._loop.time()
         self._closed, deadline = True, now + _FINISH_TIMEOUT
-        self._pace.patience = _STALLED / 2
+        self._pace.hurry(_STALLED / 2)
         for reader, stream in list(self._streams.items()):
             if reader.has_all:
                 stream.moved_at = now
@@ -150,14 +158,23 @@ class Streams:
             if job.end is None:
                 job.ended(status_frame(job.task_id, job.context_id, "failed", "it was cut short", is_final=True))
         self._soon()
+        await self._taken_until(deadline)
+        # What could not be read in that time is left out, and said to be. How everything has ended is told in any case.
+        while self._jobs:
+            self._finish_job(self._jobs[0])
+        self._end_all()
+        await self._taken_until(self._loop.time() + _STALLED)
+        for stream in list(self._streams.values()):
+            if not stream.reader.is_ended:
+                stream.cut(CUT_SHORT)
+
+    async def _taken_until(self, deadline: float) -> None:
+        """Wait until all have taken everything, nobody takes anything any more, or until then."""
         while (patience := min(deadline, self._last_moved() + _STALLED) - self._loop.time()) > 0:
             self._moved.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._moved.wait()
-        for stream in list(self._streams.values()):
-            if not stream.reader.is_ended:
-                stream.cut(CUT_SHORT)
 
     def _last_moved(self) -> float:
         """Return when one of the readers that are left has last taken something; long ago when none is left."""
@@ -167,7 +184,7 @@ class Streams:
         """Let go of everything. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
-        self._growth.close()
+        self._unfollow()
         for job in self._jobs:
             job.close()
         self._jobs.clear()
@@ -187,6 +204,19 @@ class Streams:
         if self._streams.pop(stream.reader, None) is not None:
             self._moved.set()
             self._soon()
+            if not self._streams:
+                self._unfollow()
+
+    def _follow(self) -> None:
+        """Have the kernel tell of the files that are read now, for as long as anybody reads."""
+        if self._growth is None:
+            self._growth = Growth(self._soon)
+        self._growth.follow(self._jobs[0].descriptors if self._jobs else [])
+
+    def _unfollow(self) -> None:
+        if self._growth is not None:
+            self._growth.close()
+            self._growth = None
 
     def _soon(self) -> None:
         """Have another round, now or when its time has come."""
@@ -245,11 +275,12 @@ class Streams:
             return False
         job = self._jobs[0]
         if not job.is_begun:
-            self._growth.follow(job.descriptors)
+            self._follow()
             self._add(job.begin())
         elif not self._read_on(job):
             if job.end is None:
                 # Armed first: what is written before the second look is not missed.
+                assert self._growth is not None  # Somebody reads.
                 self._growth.arm()
                 return self._read_on(job)
             self._finish_job(job)
@@ -262,9 +293,10 @@ class Streams:
 
     def _finish_job(self, job: StreamedJob) -> None:
         frames = job.finish()
-        self._growth.follow([])
-        job.close()
         self._jobs.remove(job)
+        if self._growth is not None:
+            self._follow()
+        job.close()
         self._add(frames)
 
     def _add(self, frames: Iterable[Frame]) -> None:

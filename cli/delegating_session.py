@@ -5,6 +5,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from murmur.adapters.beneath import NotReached, open_directory
 from murmur.adapters.completions import Warn
@@ -25,11 +26,14 @@ from murmur.domain.cards import ServedSession
 from murmur.domain.door_http import DoorRequest, DoorResponse
 from murmur.domain.errors import FAILED, LaunchRefused, MurmurError
 from murmur.domain.record import RunningRecord
-from murmur.domain.served_door import Door
+from murmur.domain.served_door import Door, OpenStream
 from murmur.domain.task_board import TaskBoard
 from murmur.domain.uptime import started_at_text
 from murmur.domain.value import Value
 from murmur.domain.visible_text import visible
+
+if TYPE_CHECKING:
+    from murmur.adapters.streams import Stream, Streams
 
 _NAME = "delegate"
 _HINT = "unset MURMUR_SESSION_ID and MURMUR_RECORDS_DIR to delegate from a session of its own"
@@ -91,10 +95,11 @@ class _OwnSession:
         self._trace("session_start", capsule_name=_NAME, capsule_version=VERSION)
         opened.callback(self._end, started)
         door, authority = bind_door("127.0.0.1", 0)
-        served = ServedSession(self._session_id, _NAME, VERSION, authority, observed=False)
+        served = ServedSession(self._session_id, _NAME, VERSION, authority)
         answers = Door(served, TaskBoard("none"), mint, completed=self._completed)
-        server = self._serving.do(lambda: _served(door, answers))
-        self._serving.closes(server.close)
+        own = _OwnDoor(answers)
+        self._serving.do(lambda: own.serve(door))
+        self._serving.closes(own.close)
         self._record(authority)
         delegating = Delegating(self._session_id, mint("ctx_"), f"http://{authority}", None)
         return DelegatingSession(delegating, records.path, self._conclude)
@@ -137,12 +142,32 @@ class _OwnSession:
             self._warn(f"the trace of {self._records.path} could not be written: {reason_of(error)}")
 
 
-async def _served(door: socket.socket, answers: Door) -> DoorServer:
-    def respond(request: DoorRequest) -> DoorResponse:
-        response = answers.answer(request)
-        assert isinstance(response, DoorResponse)  # It accepts no tasks, and nothing of it is watched.
-        return response
+class _OwnDoor:
+    """Serves the session's door: there are no tasks, and who watches sees its end."""
 
-    server = DoorServer(respond)
-    await server.serve(door)
-    return server
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._server = DoorServer(self._respond)
+        self._streams: Streams | None = None
+
+    async def serve(self, socket_: socket.socket) -> None:
+        await self._server.serve(socket_)
+
+    async def close(self) -> None:
+        if self._streams is not None:
+            await self._streams.finish()
+            self._streams.close()
+            await self._server.flush()
+        await self._server.close()
+
+    def _respond(self, request: DoorRequest) -> "DoorResponse | Stream":
+        answer = self._door.answer(request)
+        if isinstance(answer, OpenStream):
+            if self._streams is None:
+                # Few are watched while they delegate.
+                from murmur.adapters.streams import Streams  # noqa: PLC0415
+
+                self._streams = Streams(lambda _event, _detail: None, threaded=False)
+            return self._streams.open(answer)
+        assert isinstance(answer, DoorResponse)  # It accepts no tasks.
+        return answer

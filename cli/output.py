@@ -17,6 +17,13 @@ _LEFT = (errno.EPIPE, errno.EBADF)
 """How a stdout reads whose reader has left, or that was closed from the start."""
 
 
+class ReaderLeft(typer.Exit):
+    """Nobody reads stdout any more, for which there was more to come: the exit status is a shell's for SIGPIPE."""
+
+    def __init__(self) -> None:
+        super().__init__(141)
+
+
 def tolerate_any_text() -> None:
     """Let every text be printed under any locale: what it cannot encode is written as an escape."""
     for stream in (sys.stdout, sys.stderr):

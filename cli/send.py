@@ -7,8 +7,8 @@ import typer
 
 from murmur.cli import wiring
 from murmur.cli.asking import ask_session, session_to_ask, task_json
-from murmur.cli.output import note, reporting, say, say_document
-from murmur.domain.errors import TaskNotCompleted
+from murmur.cli.output import ReaderLeft, note, reporting, say, say_document
+from murmur.domain.errors import OutputNotWritten, TaskNotCompleted
 from murmur.domain.record import RunningRecord
 from murmur.domain.task_asks import send_ask
 from murmur.domain.visible_text import visible
@@ -51,7 +51,7 @@ def send(  # noqa: PLR0913, PLR0917 - its options
                 lambda: send_ask(record.url, record.door_token, text, message_id, blocking=wait, context_id=context),
                 wiring.task_doors if wait else wiring.handover_doors,
             )
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, OutputNotWritten, ReaderLeft):
             note(_left_behind(record))
             raise
         if as_json:

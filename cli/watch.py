@@ -5,10 +5,9 @@ from typing import Annotated
 import typer
 
 from murmur.cli.asking import session_to_ask
-from murmur.cli.output import note, reporting
+from murmur.cli.output import reporting
 from murmur.cli.resolving import read_rows
 from murmur.domain.errors import NoSuchSession
-from murmur.domain.visible_text import visible
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -19,7 +18,8 @@ def watch(
         str | None, typer.Argument(metavar="[ADDRESS]", help="@N, a session id or its end; needless for the only one.")
     ] = None,
     after: Annotated[
-        int | None, typer.Option("--after", metavar="NUMBER", min=0, help="Go on behind the event of that number.")
+        int | None,
+        typer.Option("--after", metavar="NUMBER", min=0, max=2**64 - 1, help="Go on behind the event of that number."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:
@@ -33,9 +33,6 @@ def watch(
         from murmur.domain.watching import watch_ask  # noqa: PLC0415 - as above
 
         record = session_to_ask(_only_one() if address is None else address).record
-        if not as_json:
-            capsule = visible(f"{record.capsule_name}@{record.capsule_version}")
-            note(f"watching {visible(record.session_id)} ({capsule})")
         Watching(record, as_json=as_json).run(lambda: watch_ask(record.url, record.door_token, after))
 
 

@@ -3,20 +3,30 @@
 import json
 import sys
 from collections.abc import Callable
-
-import typer
+from contextlib import suppress
 
 from murmur.adapters.doors import HttpDoors
 from murmur.cli import wiring
-from murmur.cli.output import note, pass_on, warn
+from murmur.cli.output import ReaderLeft, note, pass_on, warn
 from murmur.cli.resolving import read_rows
-from murmur.domain.door import DoorAsk, DoorReading, NoAnswer, NoSuchAddress, decoded_answer, without
+from murmur.domain.door import (
+    TOO_LARGE,
+    Answered,
+    DoorAsk,
+    DoorReading,
+    NoAnswer,
+    NoSuchAddress,
+    decoded_answer,
+    without,
+)
 from murmur.domain.errors import DoorRefused, MurmurError, WatchLost
+from murmur.domain.json_text import NotJson, read_json
 from murmur.domain.record import RunningRecord
 from murmur.domain.sse import Event, EventReader, EventTooLong
 from murmur.domain.visible_text import visible
 from murmur.domain.watching import (
     WATCH_LIMITS,
+    BegunSeen,
     ClosedSeen,
     ErrorSeen,
     GapSeen,
@@ -28,9 +38,8 @@ from murmur.domain.watching import (
     read_event,
 )
 
-READER_LEFT = 141
-"""The exit status of a command whose reader has left, as a shell gives it for SIGPIPE."""
-
+_REFUSED = 400
+"""The least HTTP status of a refusal."""
 _LAST_MOMENT = 0.5
 """Seconds that a process gets to be gone whose connection is."""
 
@@ -61,7 +70,7 @@ class Watching:
         except NoSuchAddress as error:
             raise DoorRefused(str(error)) from None
         if self._has_left:
-            raise typer.Exit(READER_LEFT)
+            raise ReaderLeft
         if isinstance(self._ended_by, ClosedSeen) or (self._to_final and self.final is not None):
             return
         raise self._broken_off(reading)
@@ -103,6 +112,9 @@ class Watching:
                 warn(f"what came before event {first} is not kept any more")
             case MissedSeen(count):
                 warn(f"the door has left out {count} events")
+            case BegunSeen():
+                capsule = f"{self._record.capsule_name}@{self._record.capsule_version}"
+                note(f"watching {visible(self._record.session_id)} ({visible(capsule)})")
             case ClosedSeen():
                 note("session ended")
             case ErrorSeen() | NothingSeen():  # An error is told as the command's own.
@@ -111,7 +123,7 @@ class Watching:
 
     def _say_as_json(self, event: Event, seen: Seen) -> bool:
         """Show it to a program: a line of JSON each."""
-        if isinstance(seen, NothingSeen):
+        if isinstance(seen, NothingSeen | BegunSeen):
             return True
         said = {name: getattr(seen, name) for name in seen.__match_args__}
         kind = type(seen).__name__.removesuffix("Seen").lower()
@@ -145,11 +157,16 @@ def reason_alone(message: str) -> str:
 
 def _refusal(reading: DoorReading, record: RunningRecord) -> str:
     """Say why there is no stream."""
+    if isinstance(reading, Answered) and reading.status == TOO_LARGE:
+        return "the task is larger than the 1 MiB that a door takes; put it into a file of the work folder"
     answer = decoded_answer(reading)
+    if isinstance(reading, Answered) and isinstance(answer, NoAnswer):
+        with suppress(NotJson):
+            answer = read_json(reading.body) if reading.status >= _REFUSED else answer
     match answer:
         case NoAnswer(reason):
             return reason
-        case {"error": {"message": str(message)}}:
+        case {"error": {"message": str(message)}} | {"error": str(), "message": str(message)}:
             return f"the door refused: {without(record.door_token, message)}"
         case _:
             return "the door answered with something that is no stream"

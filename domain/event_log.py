@@ -24,6 +24,8 @@ class EventLog:
         self._newest: tuple[int, bytes, bytes] | None = None
         self._total = 0
         self._dropped = 0
+        self.dropped_of: str | None = None
+        """The task of the newest event that is not kept any more."""
         self.last = 0
         """The newest event's number; 0 before there is any."""
 
@@ -41,7 +43,7 @@ class EventLog:
         while self._total - self._dropped > self.most and len(self._frames) > 1:
             oldest = self.first
             self._dropped = self._ends.pop(oldest)
-            del self._frames[oldest]
+            self.dropped_of = self._frames.pop(oldest).task_id
         return self.last
 
     def get(self, number: int) -> "Frame":

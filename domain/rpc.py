@@ -52,6 +52,12 @@ def checked_call(call: dict[str, object]) -> tuple[str, dict[str, object]]:
     return method, params
 
 
+_LONGEST_ID = 1024
+"""Characters of an id: it comes back with the answer, and with every event of a stream."""
+
+
 def _is_id(value: object) -> TypeGuard[RpcId]:
+    if isinstance(value, str) and len(value) > _LONGEST_ID:
+        return False
     # A number beyond the range of floats, such as 1e999, is read as an infinity, which JSON cannot give back.
     return isinstance(value, str | int | float | None) and not isinstance(value, bool) and value not in (inf, -inf)

@@ -64,6 +64,8 @@ class OpenStream(Value):
     """Which event the caller has last seen, if it said so."""
     submitted: bool = False
     """Whether the task came with this very call."""
+    with_errors: bool = True
+    """Whether what is said on stderr is for this caller."""
 
 
 class Door:
@@ -112,6 +114,11 @@ class Door:
             return refused(405, "method_not_allowed", "the door is called with POST", ("allow", "POST"))
         return refused(404, "not_found", f"this door serves {CARD_PATH} and POST /")
 
+    def withdraw(self, answer: OpenStream) -> None:
+        """Take back a task that came with a call which could not be answered after all: it must not run."""
+        if answer.submitted and answer.task is not None:
+            self._board.cancel(answer.task.id)
+
     @cached_property
     def _card(self) -> DoorResponse:
         return document(200, public_card(self._session))
@@ -146,7 +153,8 @@ class Door:
                 return self._insufficient(str(method))
             id_ = checked_id(call)
             checked = checked_call(call)
-            if self._is_watched_by_a_stranger(*checked, request):
+            stranger = self._is_watched_by_a_stranger(checked[0], request)
+            if stranger and checked[1].get("id") is None:
                 return refused(403, "forbidden_user", "a public session is watched by its own user; name a task's id")
             result = self._result(*checked, request)
         except RpcError as error:
@@ -155,7 +163,7 @@ class Door:
             later = result
             return AwaitTask(later.task, lambda: rpc(id_, result=later.result()))
         if isinstance(result, Streamed):
-            return OpenStream(id_, result.task, _seen(request.last_event_id), result.submitted)
+            return OpenStream(id_, result.task, _seen(request.last_event_id), result.submitted, not stranger)
         return rpc(id_, result=result)
 
     def _result(self, method: str, params: dict[str, object], request: DoorRequest) -> "object | Later | Streamed":
@@ -178,13 +186,13 @@ class Door:
             return call_task_method(method, params, self._board, self._mint, request.crowd)
         raise RpcError(NO_SUCH_METHOD, "this door does not serve that method")
 
-    def _is_watched_by_a_stranger(self, method: str, params: dict[str, object], request: DoorRequest) -> bool:
-        """Whether somebody wants to see all that a public session does who could not read its files.
+    def _is_watched_by_a_stranger(self, method: str, request: DoorRequest) -> bool:
+        """Whether somebody wants to watch a public session who could not read its files.
 
-        One task is for whoever knows its id, as with `tasks/get`.
+        One task's result is for whoever knows its id, as with `tasks/get`; its stderr is not. Raises `OSError`.
         """
-        watches_all = method == WATCH and self._session.observed and params.get("id") is None
-        return watches_all and not self._session.authenticated and not request.from_own_user()
+        watches = method == WATCH and self._session.observed
+        return watches and not self._session.authenticated and not request.from_own_user()
 
     def _watch(self, task_id: object) -> "Streamed":
         if task_id is None:

@@ -21,6 +21,8 @@ class Frame(NamedTuple):
     head: bytes
     """Its data up to the caller's id, and behind it."""
     tail: bytes
+    is_error: bool = False
+    """Whether it is what a command has said on stderr."""
 
     @property
     def size(self) -> int:
@@ -85,7 +87,8 @@ def output_frame(task_id: str, context_id: str, channel: str, text: str, *, is_f
             "truncated": False,
         },
     }
-    return _frame("artifact", task_id, _compact(update), b"," + _compact(murmur)[1:-1])
+    frame = _frame("artifact", task_id, _compact(update), b"," + _compact(murmur)[1:-1])
+    return frame._replace(is_error=channel == "stderr")
 
 
 def task_frame(task_id: str, document: object) -> Frame:

@@ -1,8 +1,8 @@
 """When is more to be read for those who watch, and whom does nobody wait for any longer?
 
 What is streamed is in files already, so nothing is lost by reading on late, and the session never waits: more is read
-when a reader has taken all there is. Readers that are behind are waited for, but not for ever: one that keeps others
-waiting and does not catch up is let go.
+when a reader has taken all there is. Readers that are behind are waited for, but not for ever: when those who read have
+waited long enough, those they wait for are let go.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,18 +14,25 @@ from murmur.domain.value import Value
 HOLD = KEPT // 2
 """Bytes that a reader may be behind before others are held up for it: what is read meanwhile pushes nothing out."""
 PATIENCE = 1.0
-"""Seconds that a reader may hold others up, all in all, until it has caught up."""
+"""Seconds that those who read wait for others, at most."""
+REGAINED = 0.1
+"""Seconds of that which come back with every second: whoever comes again and again costs no more than a tenth."""
 
 
 class Reading(Protocol):
     """How far a reader is."""
 
-    held: float
-    """Seconds that others have waited for it since it last had everything."""
+    has_kept_up: bool
+    """Whether it has ever been near: who brings a long past with it is not waited for."""
 
     @property
     def has_all(self) -> bool:
         """Whether it has taken everything that there is so far."""
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether what it would take next is not kept any more."""
         ...
 
     @property
@@ -45,7 +52,7 @@ class Wait(Value):
 
 
 class LetGo(Value):
-    """These have kept others waiting for too long."""
+    """These are not waited for any longer."""
 
     readers: "Sequence[Reading]"
 
@@ -54,26 +61,35 @@ Step = ReadMore | Wait | LetGo
 
 
 class StreamPace:
-    """Decides, again and again, and keeps count of who holds others up."""
+    """Decides, again and again, and keeps count of how long others have waited."""
 
-    def __init__(self, patience: float = PATIENCE) -> None:
-        self.patience = patience
-        self._behind: Sequence[Reading] = ()
+    def __init__(self) -> None:
+        self._most = self._left = PATIENCE
+        self._waits = False
         self._looked = 0.0
+
+    def hurry(self, patience: float) -> None:
+        """Wait no longer than that from now on: the session has ended."""
+        self._most = self._left = patience
 
     def step(self, readers: Collection[Reading], now: float) -> Step:
         """Say what is to be done for these. `now` is monotonic."""
-        for reader in self._behind:
-            reader.held += now - self._looked
-        self._behind, self._looked = (), now
-        wanted = False
+        passed, self._looked = now - self._looked, now
+        self._left = self._left - passed if self._waits else min(self._most, self._left + REGAINED * passed)
+        self._waits = False
+        if lost := [reader for reader in readers if reader.is_lost]:
+            return LetGo(lost)
+        behind = []
         for reader in readers:
-            if reader.has_all:
-                wanted, reader.held = True, 0.0
-        if not wanted:
+            if reader.backlog <= HOLD:
+                reader.has_kept_up = True
+            elif reader.has_kept_up:
+                behind.append(reader)
+        if not any(reader.has_all for reader in readers):
             return Wait(None)
-        self._behind = [reader for reader in readers if reader.backlog > HOLD]
-        if not self._behind:
+        if not behind:
             return ReadMore()
-        late = [reader for reader in self._behind if reader.held >= self.patience]
-        return LetGo(late) if late else Wait(now + self.patience - max(reader.held for reader in self._behind))
+        if self._left <= 0:
+            return LetGo(behind)
+        self._waits = True
+        return Wait(now + self._left)

@@ -11,14 +11,26 @@ if TYPE_CHECKING:
 class StreamReader:
     """One reader of one log, of one task's events or of all."""
 
-    def __init__(self, log: "EventLog", caller: bytes, opening: bytes, after: int, task_id: str | None = None) -> None:
+    def __init__(  # noqa: PLR0913 - what is read, and for whom
+        self,
+        log: "EventLog",
+        caller: bytes,
+        opening: bytes,
+        after: int,
+        task_id: str | None = None,
+        *,
+        with_errors: bool = True,
+    ) -> None:
         """Begin with `opening`, then go on behind the event `after`, 0 for none."""
+        self._with_errors = with_errors
         self._log = log
         self._caller = caller
         self.task_id = task_id
         self._due = opening
         if after + 1 < log.first:
-            self._due += gap_bytes(log.first)
+            # One task may be there whole although others before it are not.
+            if after or task_id is None or log.dropped_of == task_id:
+                self._due += gap_bytes(log.first)
             after = log.first - 1
         self.position = min(after, log.last)
         """The number of the last event that it has taken, or that was of another task."""
@@ -26,8 +38,8 @@ class StreamReader:
         self._last_words = b""
         self.is_ended = False
         """Whether it takes nothing more from the log."""
-        self.held = 0.0
-        """Seconds that others have waited for it since it last had everything."""
+        self.has_kept_up = False
+        """Whether it has ever come near to what there is, as who brings a long past with it has not."""
 
     def take(self, room: int) -> bytes:
         """Return whole events, about so many bytes of them; none when there are none now."""
@@ -48,6 +60,11 @@ class StreamReader:
         return self.position >= self._log.last
 
     @property
+    def is_lost(self) -> bool:
+        """Whether what it would take next is not kept any more."""
+        return self.position + 1 < self._log.first
+
+    @property
     def backlog(self) -> int:
         """How many bytes of events it has not taken yet."""
         return self._log.behind(self.position)
@@ -66,13 +83,13 @@ class StreamReader:
         if self.position >= (self._log.last if self._ends_at is None else self._ends_at):
             self.is_ended = self._ends_at is not None
             return self._last_words if self.is_ended else None
-        if self.position + 1 < self._log.first:
+        if self.is_lost:
             self.is_ended = True
             return error_bytes(LEFT_BEHIND)
         self.position += 1
         frame = self._log.get(self.position)
         if self.task_id is not None:
-            if frame.task_id != self.task_id:
+            if frame.task_id != self.task_id or (frame.is_error and not self._with_errors):
                 return b""
             self.is_ended = frame.is_final
         return self._log.written(self.position, self._caller)

@@ -4,6 +4,8 @@ Our door writes each event for clients of A2A and for Murmur's own (`stream_fram
 writes it for its own alone. Both are read here. What a stream says never holds the token that it was asked with.
 """
 
+from collections.abc import Callable, Mapping
+
 from murmur.domain.door import AskLimits, DoorAsk, addressed, rpc_ask, without
 from murmur.domain.json_text import NotJson, read_json
 from murmur.domain.secret import DoorToken
@@ -54,11 +56,15 @@ class ErrorSeen(Value):
     reason: str
 
 
+class BegunSeen(Value):
+    """The session is watched from here on."""
+
+
 class NothingSeen(Value):
     """An event that means nothing to a watcher, or one of a kind that is not known here."""
 
 
-Seen = StatusSeen | OutputSeen | GapSeen | MissedSeen | ClosedSeen | ErrorSeen | NothingSeen
+Seen = BegunSeen | StatusSeen | OutputSeen | GapSeen | MissedSeen | ClosedSeen | ErrorSeen | NothingSeen
 
 
 def watch_ask(url: str, token: DoorToken | None, after: int | None) -> DoorAsk:
@@ -76,7 +82,7 @@ def _streaming(ask: DoorAsk, after: int | None) -> DoorAsk:
     headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")]
     if after is not None:
         headers.append(("Last-Event-ID", str(after)))
-    return ask.replaced(headers=tuple(headers))
+    return ask.replaced(headers=tuple(headers), wants_refusal=True)
 
 
 def read_event(event: Event, token: DoorToken | None) -> Seen:
@@ -92,25 +98,8 @@ def _read(event: Event) -> Seen:
     except NotJson:
         data = {}
     found = data if isinstance(data, dict) else {}
-    match event.kind:
-        case "status":
-            return _status(found)
-        case "task":
-            return _task(found.get("result"))
-        case "artifact":
-            return _artifact(found)
-        case "text":
-            return OutputSeen(_text(found.get("id")), "stdout", _text(found.get("text")))
-        case "gap":
-            return GapSeen(_number(found.get("first_available_id")))
-        case "lagged":
-            return MissedSeen(_number(found.get("missed")))
-        case "capsule-closed":
-            return ClosedSeen()
-        case "error":
-            return ErrorSeen(_text(found.get("error")) or "it did not say why")
-        case _:
-            return NothingSeen()
+    reader = _READERS.get(event.kind)
+    return NothingSeen() if reader is None else reader(found)
 
 
 def _status(data: dict[str, object]) -> Seen:
@@ -147,3 +136,16 @@ def _text(value: object) -> str:
 
 def _number(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+_READERS: Mapping[str, Callable[[dict[str, object]], Seen]] = {
+    "connection-ack": lambda _: BegunSeen(),
+    "status": _status,
+    "task": lambda data: _task(data.get("result")),
+    "artifact": _artifact,
+    "text": lambda data: OutputSeen(_text(data.get("id")), "stdout", _text(data.get("text"))),
+    "gap": lambda data: GapSeen(_number(data.get("first_available_id"))),
+    "lagged": lambda data: MissedSeen(_number(data.get("missed"))),
+    "capsule-closed": lambda _: ClosedSeen(),
+    "error": lambda data: ErrorSeen(_text(data.get("error")) or "it did not say why"),
+}

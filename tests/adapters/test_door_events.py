@@ -101,7 +101,7 @@ class Streaming:
 
     def is_stalled(self, source: Source) -> bool:
         """Whether nothing more is taken for its client, though there is more."""
-        stalled = [each._stream for each in self.door.server._connections if each.is_stalled]
+        stalled = [each._stream for each in self.door.server._connections if each._unread]
         return bool(source.events) and any(each is not None and each._source is source for each in stalled)
 
     def unsent(self) -> int:

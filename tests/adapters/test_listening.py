@@ -191,7 +191,7 @@ def test_an_error_of_json_rpc_comes_back_as_the_body() -> None:
 def test_an_answer_that_is_no_success_is_no_stream_whatever_it_says(status: str) -> None:
     sink = Sink()
     head = f"HTTP/1.1 {status}\r\nContent-Type: text/event-stream\r\n\r\n".encode()
-    assert listened(answering(head, event(1)), sink) == Answered(int(status[:3]), b"")
+    assert listened(answering(head, event(1)), sink) == Answered(int(status[:3]), event(1))
     assert sink.pieces == []
 
 

@@ -1,5 +1,6 @@
 """Whose socket is at the other end of a connection, by the kernel's own word (I4)."""
 
+import errno
 import os
 import socket
 from collections.abc import Iterator
@@ -64,14 +65,19 @@ def test_root_may_see_what_it_can_read_anyway(opened: ExitStack, monkeypatch: py
 
 def test_a_caller_that_has_gone_is_nobody(opened: ExitStack) -> None:
     caller, accepted = connected(opened, "127.0.0.1", "127.0.0.1")
-    accepted.close()
-    assert peer_user(accepted) is None
-    assert not is_from_own_user(accepted)
     caller.close()
-
-
-def test_who_cannot_be_told_is_nobody(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, accepted = connected(opened, "127.0.0.1", "127.0.0.1")
-    monkeypatch.setattr("murmur.adapters.peer._sockets", lambda: iter(()))
-    assert peer_user(accepted) is None
+    assert peer_user(accepted) is None  # Also by what the kernel still holds of it, and ascribes to root.
     assert not is_from_own_user(accepted)
+    accepted.close()
+    assert not is_from_own_user(accepted)
+
+
+def test_who_cannot_be_looked_at_is_an_error_and_nobody(opened: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, accepted = connected(opened, "127.0.0.1", "127.0.0.1")
+
+    def full(*_: object) -> socket.socket:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr("murmur.adapters.peer.socket.socket", full)
+    with pytest.raises(OSError, match="too many"):
+        is_from_own_user(accepted)

@@ -405,3 +405,54 @@ def test_a_door_that_ends_the_stream_is_believed_and_quoted(rust: Callable[[str]
     assert said[0]["reason"] == "too \x1b[31mslow"
     assert "ended the stream before any event: too" in said[1]["error"]["message"]
     assert "\x1b" not in mur("watch", session_id).stderr
+
+
+# Slow: a hundred million bytes are read, for two seconds at the end.
+@pytest.mark.slow
+@pytest.mark.spec("M1", "O4")
+def test_a_task_that_says_more_than_can_be_shown_in_time_ends_as_it_ended(hosts: Hosts, tmp_path: Path) -> None:
+    manifest = {
+        "name": "flood",
+        "version": "0.1.0",
+        "process": {"command": ["sh", "-c", "head -c 100000000 /dev/zero | tr '\\0' '\\n'; echo last"]},
+        "lifecycle": {"task_acceptance": "single", "after_task": "exit"},
+    }
+    (tmp_path / "murmur.yaml").write_text(json.dumps(manifest))
+    hosts.from_manifest(tmp_path / "murmur.yaml")
+    with subprocess.Popen(
+        [MUR, "send", "@1", "x", "--stream"], env=os.environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as sender:
+        assert sender.stdout is not None
+        assert sender.stderr is not None
+        size, end = 0, b""
+        while data := sender.stdout.read(1 << 20):
+            size, end = size + len(data), (end + data)[-200:]
+        errors = sender.stderr.read().decode()
+    assert sender.returncode == 0, errors
+    # Whole, or with what is left out named, and in any case with its end.
+    assert size == 100_000_005 or b" bytes are left out here; out/result_tsk_" in end
+
+
+@pytest.mark.spec("O4")
+def test_a_delegating_session_is_watched_to_its_end(home: Path, watching: Watching, tmp_path: Path) -> None:
+    capsule = tmp_path / "home" / ".murmur" / "artifacts" / "waiter" / "1.0"
+    capsule.mkdir(parents=True)
+    (tmp_path / "home" / ".murmur").chmod(0o700)
+    os.mkfifo(tmp_path / "go")
+    manifest = {
+        "name": "waiter",
+        "version": "1.0",
+        "process": {"command": ["sh", "-c", f"cat {tmp_path}/go"]},
+        "lifecycle": {"task_acceptance": "single"},
+    }
+    (capsule / "murmur.yaml").write_text(json.dumps(manifest))
+    delegating = watching("delegate", "waiter@1.0", "--task", "x")
+    with (tmp_path / "go").open("w"):  # Once the child's command is there.
+        address = next(
+            each["session_id"] for each in json.loads(mur("ps", "--json").stdout) if each["capsule_name"] == "delegate"
+        )
+        watcher = watching("watch", str(address))
+        assert watcher.note().startswith(f"watching {address}")
+    assert delegating.finish()[0] == 0
+    status, out, errors = watcher.finish()
+    assert (status, out, errors) == (0, "", "session ended\n")

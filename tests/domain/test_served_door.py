@@ -922,7 +922,7 @@ def test_a_public_session_is_watched_by_its_own_user_alone_and_a_task_by_who_kno
         answer = stranger(session, params)
         assert isinstance(answer, DoorResponse)
         refusal(answer, 403, "forbidden_user")
-    assert stranger(session, {"id": "tsk_1"}) == OpenStream(1, task, None)
+    assert stranger(session, {"id": "tsk_1"}) == OpenStream(1, task, None, with_errors=False)
     locked = Session(authenticated=True)
     assert stranger(locked, {}, locked.operator) == OpenStream(1, None, None)
 
@@ -971,3 +971,21 @@ def test_a_stream_needs_its_scope(method: str) -> None:
     refusal(session.call(method, params=MESSAGE), 401, "unauthenticated")
     refusal(session.call(method, KEYS.mint("other", ["tasks/get"]), params=MESSAGE), 403, "insufficient_scope")
     session.opened(method, KEYS.mint("watcher", [method]), params=MESSAGE if method == "message/stream" else {})
+
+
+@pytest.mark.spec("M1")
+def test_a_task_whose_stream_cannot_be_opened_is_taken_back() -> None:
+    session = Session("queue")
+    opened = session.opened("message/stream", params=MESSAGE)
+    session.door.withdraw(opened)
+    assert opened.task is not None
+    assert opened.task.state is TaskState.CANCELED
+    other = session.board.offer("tsk_1", "ctx_1", "x")
+    session.door.withdraw(session.opened("stream/watch", params={"id": "tsk_1"}))
+    assert other.state is TaskState.SUBMITTED
+
+
+@pytest.mark.spec("M1")
+def test_an_id_that_comes_back_with_everything_is_not_endless() -> None:
+    assert call("session/stop", "x" * 1024)["id"] == "x" * 1024
+    assert call("session/stop", "x" * 1025)["error"]["code"] == -32600

@@ -25,6 +25,7 @@ from murmur.domain.task_board import Task, TaskState
 from murmur.domain.task_calls import task_document
 from murmur.domain.watching import (
     WATCH_LIMITS,
+    BegunSeen,
     ClosedSeen,
     ErrorSeen,
     GapSeen,
@@ -102,7 +103,7 @@ def test_a_task_that_is_shown_tells_its_state_and_is_not_its_end(state: TaskStat
 def test_what_is_about_the_stream_is_read_alike_from_either_runtime() -> None:
     assert of("gap", {"first_available_id": 37}) == ours(gap_bytes(37)) == GapSeen(37)
     assert of("lagged", {"missed": 3}) == MissedSeen(3)
-    assert of("connection-ack", {"role": "observer"}) == ours(ack_bytes(threaded=True)) == NothingSeen()
+    assert of("connection-ack", {"role": "observer"}) == ours(ack_bytes(threaded=True)) == BegunSeen()
     assert of("capsule-closed", {}) == ours(closed_bytes()) == ClosedSeen()
     assert of("error", {"error": "why"}) == ours(error_bytes("why")) == ErrorSeen("why")
 
@@ -236,7 +237,7 @@ def test_whatever_a_door_says_is_read_as_something_with_the_right_types(kind: st
         case ErrorSeen(reason):
             assert isinstance(reason, str)
             assert reason
-        case ClosedSeen() | NothingSeen():
+        case BegunSeen() | ClosedSeen() | NothingSeen():
             pass
 
 
