@@ -18,8 +18,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def send(  # noqa: PLR0913, PLR0917 - its options
-    address: Annotated[str, typer.Argument(help="@N, a session id or its end.")],
-    text: Annotated[str, typer.Argument(help="What is to be done; - reads it from stdin.")],
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="@N, a session id or its end.")],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What is to be done; - reads it from stdin.")],
     context: Annotated[
         str | None, typer.Option("--context", metavar="NAME", help="Go on with the conversation of that name.")
     ] = None,

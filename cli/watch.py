@@ -19,7 +19,13 @@ def watch(
     ] = None,
     after: Annotated[
         int | None,
-        typer.Option("--after", metavar="NUMBER", min=0, max=2**64 - 1, help="Go on behind the event of that number."),
+        typer.Option(
+            "--after",
+            metavar="NUMBER",
+            min=0,
+            max=2**64 - 1,
+            help="Go on behind the event of that number; if there is none yet, now.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
 ) -> None:

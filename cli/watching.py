@@ -55,6 +55,8 @@ class Watching:
         self._events = EventReader()
         self._last: int | None = None
         self._ended_by: ClosedSeen | ErrorSeen | None = None
+        self._last_of: dict[bool, str] = {}
+        """The last character of what was said, on stdout and elsewhere."""
         self._has_begun = False
         self._has_left = False
         self.final: StatusSeen | None = None
@@ -100,11 +102,10 @@ class Watching:
         """Show it to a person: the command's own output where it would have gone, the rest on stderr."""
         match seen:
             case OutputSeen(_, channel, text):
-                if channel == "stdout":
-                    return pass_on(text, sys.stdout)
-                named = "" if channel == "stderr" else f"[{visible(channel)}] "
-                pass_on(named + text, sys.stderr)
+                return self._pass_on(channel, text)
             case StatusSeen(task_id, state, message, is_final):
+                if not self._end_lines():
+                    return False
                 if not (is_final and self._to_final):  # That one is the command's own end.
                     why = f": {visible(reason_alone(message))}" if message else ""
                     note(f"task {visible(task_id)}: {visible(state)}{why}")
@@ -120,6 +121,24 @@ class Watching:
             case ErrorSeen() | NothingSeen():  # An error is told as the command's own.
                 pass
         return True
+
+    def _pass_on(self, channel: str, text: str) -> bool:
+        self._last_of[channel == "stdout"] = text[-1:]
+        if channel == "stdout":
+            return pass_on(text, sys.stdout)
+        named = "" if channel == "stderr" else f"[{visible(channel)}] "
+        pass_on(named + text, sys.stderr)
+        return True
+
+    def _end_lines(self) -> bool:
+        """End a line that a task has left without its end, as `mur send` does: what follows is something else."""
+        is_read = True
+        for to_stdout, last in self._last_of.items():
+            if last not in ("", "\n"):
+                there = pass_on("\n", sys.stdout if to_stdout else sys.stderr)
+                is_read = is_read and (there or not to_stdout)
+        self._last_of.clear()
+        return is_read
 
     def _say_as_json(self, event: Event, seen: Seen) -> bool:
         """Show it to a program: a line of JSON each."""
