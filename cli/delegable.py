@@ -32,7 +32,7 @@ class Wanted(Value):
     """Each `NAME@VERSION`."""
     task: str | None
     deadline: float | None
-    """Seconds, for each from its own launch."""
+    """Seconds, for each from when it is ready, for a script from its start."""
     env: Sequence[str] = ()
     """The variables that each capsule must get."""
     at_once: int = 1

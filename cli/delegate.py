@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from murmur.cli.output import note, report, reporting, say, say_document, warn
+from murmur.cli.output import error_lines, reporting, say, say_document, warn
 from murmur.domain.durations import seconds_of
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ def delegate(  # noqa: PLR0913, PLR0917 - a parameter for each option
 ) -> None:
     """Have a capsule do a piece of work, and print its result; several side by side.
 
-    The outcome goes to stderr. Exit status: 0 ok, 1 failed, 4 refused, 5 at the deadline; of several, that which all
-    have that failed, or 1. However this command ends, the capsules end with it.
+    The outcome goes to stderr. Exit status: 0 ok, 1 failed, 4 refused, 5 at the deadline, 6 for want of descriptors
+    or of a registry; of several, that which all have that failed, or 1. However this command ends, the
+    capsules end with it.
     """
     # A child's status is lost where a parent left SIGCHLD ignored.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -61,23 +62,27 @@ def delegate(  # noqa: PLR0913, PLR0917 - a parameter for each option
 
 def _delegate_one(wanted: "Wanted", *, as_json: bool) -> None:
     from murmur.cli.delegating import run_delegations  # noqa: PLC0415
-    from murmur.cli.onlookers import Silent  # noqa: PLC0415 - `--help` needs none of it
+    from murmur.cli.onlookers import Silent  # noqa: PLC0415
+    from murmur.cli.screen import Screen  # noqa: PLC0415 - `--help` needs none of it
 
     gc.enable()  # It waits for as long as the work takes, and has imported by now what there is to import.
-    (outcome,) = run_delegations(wanted, Silent())
-    if outcome.session_id is None:
-        assert outcome.error is not None
-        raise outcome.error
-    if as_json:
-        say_document(outcome.document())
-    elif outcome.result:
-        say(outcome.result.removesuffix("\n"))
-    if not as_json:
-        note(outcome.line())
-    if outcome.error is not None:
+    with Screen() as screen:
+        (outcome,) = run_delegations(wanted, Silent(screen.warn))
+        error = outcome.error
+        if outcome.session_id is None:
+            assert error is not None
+            raise error
+        # Not behind the warnings: whoever reads the result may read nothing else.
+        if as_json:
+            say_document(outcome.document())
+        elif outcome.result:
+            say(outcome.result.removesuffix("\n"))
         if not as_json:
-            report(outcome.error, as_json=False)
-        raise typer.Exit(outcome.error.exit_status)
+            screen.note(outcome.line())
+            for line in () if error is None else error_lines(error):
+                screen.note(line)
+    if error is not None:
+        raise typer.Exit(error.exit_status)
 
 
 def _at_once(given: int | None) -> int:

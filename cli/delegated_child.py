@@ -1,5 +1,7 @@
 """How is one child of a `mur delegate` launched, given its task, and seen to its end? (sections 9 to 13)."""
 
+import errno
+import os
 import time
 from pathlib import PurePath
 from queue import SimpleQueue
@@ -22,6 +24,7 @@ from murmur.domain.errors import (
     DelegationDeadline,
     DelegationFailed,
     MurmurError,
+    OutOfDescriptors,
     SpawnRefused,
 )
 from murmur.domain.launch.completion import POST_LIMITS
@@ -37,6 +40,20 @@ _ENDS_BY_ITSELF = POST_LIMITS.total + 2 * GRACE
 """Seconds that a child which ends with its task gets to do so, and to tell of it."""
 _LAST_WORDS = 2.0
 """Seconds that the answer of a child which has ended gets to arrive."""
+_NOT_CONNECTED = frozenset(
+    os.strerror(number).lower()
+    for number in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
+)
+_TOO_LATE_TO_CONNECT = "without a connection"
+"""How a reason ends when no connection came about in time."""
+
+
+class NotSent(NoAnswer):
+    """The task cannot have arrived, so the child waits for one that will never come."""
+
+    reason: str
+    patience: float = 0.0
+    """Seconds that the child gets to end by itself. That its door is closed may mean that it is about to."""
 
 
 class DelegatedChild:
@@ -159,11 +176,16 @@ class DelegatedChild:
         try:
             ask = send_ask(child.capsule_url, child.door_token, text, mint("msg_"), blocking=True)
         except NoSuchAddress as error:
-            return NoAnswer(str(error))
+            return NotSent(str(error))
         readings: SimpleQueue[DoorReading] = SimpleQueue()
 
         def send() -> None:
-            for reading in HttpDoors(TASK_LIMITS).probe([ask]):
+            reading: DoorReading = NotSent("it was not sent")  # Whatever happens here, it is waited for.
+            try:
+                (reading,) = HttpDoors(TASK_LIMITS).probe([ask])
+            except OutOfDescriptors as error:
+                reading = NotSent(error.message)
+            finally:
                 readings.put(reading)
 
         def ended() -> None:
@@ -173,15 +195,25 @@ class DelegatedChild:
         try:
             start_thread("task", send)
         except RuntimeError:
-            return NoAnswer("no thread can be started")
+            return NotSent("no thread can be started")
         child.when_exited(ended)
-        return read_task(readings.get(), child.door_token)
+        reading = readings.get()
+        if isinstance(reading, NoAnswer) and _has_no_connection(reading.reason):
+            return NotSent(reading.reason, _LAST_WORDS)
+        return read_task(reading, child.door_token)
 
     def _wait_for_end(self, child: LaunchedChild, task: TaskSeen | NoAnswer | None) -> None:
-        """Wait for a child that ends by itself; end one that would stay although its task is over."""
+        """Wait for a child that ends by itself; end one that would stay although its task is over, or never came."""
         if task is None:
             child.wait()
+        elif isinstance(task, NotSent):
+            child.wait(task.patience)
         elif self.planned.manifest.lifecycle.after_task == "exit":
             child.wait(_ENDS_BY_ITSELF)
         child.shutdown()
         child.wait_until_told()
+
+
+def _has_no_connection(reason: str) -> bool:
+    """Whether a door did not answer because nothing could be sent to it."""
+    return reason in _NOT_CONNECTED or reason.endswith(_TOO_LATE_TO_CONNECT)

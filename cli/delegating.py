@@ -151,10 +151,12 @@ class _Delegations:
         while not self._board.is_over:
             if self._signal is not None:
                 self._launch_no_more(self._signal.name)
-            for position in self._board.begin():
+            begun = self._board.begin()
+            for position in begun:
                 self._asking.add(position)
                 self._in_a_thread(position, partial(self._ask, position))
-            if not self._board.is_over:
+            # Nothing happens to those for which no thread could be started: others may have their turn at once.
+            if not begun and not self._board.is_over:
                 self._take(self._happened.take())
 
     def _take(self, happened: _Happened) -> None:
@@ -215,9 +217,12 @@ class _Delegations:
 
     def _launch_no_more(self, by: str) -> None:
         """Begin none of those that have not begun. A referee that does not answer is not waited for."""
-        for position in [*self._asking, *self._board.end()]:
-            self._over(position, self._children[position].cut_short(by))
+        never = [*self._asking, *self._board.end()]
         self._asking.clear()
+        # All of them first: when one is told, so may be those behind it.
+        self._outcomes.update((position, self._children[position].cut_short(by)) for position in never)
+        for position in never:
+            self._over(position, self._outcomes[position])
 
     def _over(self, position: int, outcome: Delegated) -> None:
         self._outcomes[position] = outcome

@@ -10,6 +10,7 @@ from murmur.adapters.serving import ServingThread
 from murmur.cli.from_store import ROOST_VARIABLE
 from murmur.cli.stores import stored_capsule
 from murmur.domain.door_tokens import TokenKey
+from murmur.domain.errors import SpawnRefused
 from murmur.domain.referee import Referee
 from murmur.domain.secret import SpawnApproval, SpawnCredential
 from murmur.domain.spawn_terms import SpawnLimits
@@ -30,9 +31,15 @@ def embedded_referee(delegating: Delegating, serving: ServingThread, environment
     """Return the referee of the environment, else one of our own.
 
     That lets the delegating session launch what its manifest names, for as long as this process lives.
+    Raises `SpawnRefused`.
     """
     roost = environment.get(ROOST_VARIABLE)
     if roost:
+        if "@" in roost:  # It would be refused later, by a message that quotes all of it.
+            raise SpawnRefused(
+                f"{ROOST_VARIABLE} names a user or a password, which a referee does not take",
+                hint="such as http://127.0.0.1:7700",
+            )
         return AskedReferee(roost, None, lambda _: None)
     referee = Referee(TokenKey(secrets.token_hex(32)), fresh_hex, limits_of(delegating))
     allow = None if delegating.spawn_allow is None else frozenset(delegating.spawn_allow)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from murmur.adapters.completions import Warn
 from murmur.adapters.relay import Sink
 from murmur.cli.delegable import Planned
 from murmur.cli.delegated import Delegated
-from murmur.cli.output import warn
 from murmur.domain.side_by_side import Phase
 
 
@@ -65,14 +65,18 @@ class Onlooker(Protocol):
 class Silent:
     """Passes on the warnings, and leaves children's output to our stderr. It is told, and sees, nothing."""
 
+    def __init__(self, warn: Warn) -> None:
+        """`warn` is called from any thread, and so must not wait."""
+        self._warn = warn
+
     @property
     def output(self) -> Sink | None:
         """Nothing takes the child's output."""
         return None
 
     def warn(self, text: str) -> None:
-        """Print a warning."""
-        warn(text)
+        """Pass on a warning."""
+        self._warn(text)
 
     def entered(self, phase: Phase, child: Observed | None = None) -> None:
         """Look away."""

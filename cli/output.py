@@ -13,6 +13,8 @@ import typer
 from murmur.domain.errors import MurmurError, OutputNotWritten
 from murmur.domain.visible_text import visible
 
+BENEATH = 2
+"""How many lines of a terminal no drawing takes: that of the cursor, and one of what was printed before."""
 _LEFT = (errno.EPIPE, errno.EBADF)
 """How a stdout reads whose reader has left, or that was closed from the start."""
 
@@ -86,8 +88,18 @@ def draw(text: str) -> None:
 
 
 def can_draw() -> bool:
-    """Whether a person is looking at stderr, on a terminal on which a line can be drawn over."""
-    return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    """Whether a person is looking at stderr, on a terminal on which lines can be drawn over, and which is ours now."""
+    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb"):
+        return False
+    return columns_and_lines()[1] > BENEATH and _is_in_foreground()
+
+
+def _is_in_foreground() -> bool:
+    """Whether the terminal behind stderr is not somebody else's: a shell's, say, that has us in the background."""
+    try:
+        return os.tcgetpgrp(2) == os.getpgrp()
+    except OSError:  # It does not control us, so that nobody can put us into the background of it.
+        return True
 
 
 def drawable(text: str) -> str:

@@ -4,18 +4,30 @@ One thread writes all of it: an output that nobody reads, or a terminal that is 
 there, and the main thread has signals to act on and children to launch.
 """
 
+import signal
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import assert_never
+from types import FrameType, TracebackType
+from typing import Self, assert_never
 
 from murmur.adapters.last_words import LastWords
 from murmur.adapters.relay import Sink
 from murmur.adapters.threads import start_thread
 from murmur.cli.live_lines import Line, drawn, last_words
 from murmur.cli.onlookers import Observed
-from murmur.cli.output import columns_and_lines, draw, drawable, draws_in_colour, note, say, warn
+from murmur.cli.output import (
+    BENEATH,
+    can_draw,
+    columns_and_lines,
+    draw,
+    drawable,
+    draws_in_colour,
+    note,
+    say,
+    warn,
+)  # fmt: skip
 from murmur.domain.errors import ChildNotLaunched, OutputNotWritten
 from murmur.domain.side_by_side import Phase
 from murmur.domain.value import Value
@@ -120,7 +132,7 @@ class LiveLine:
 
 
 class Screen:
-    """The output of one command, written by a thread of its own until this is closed."""
+    """The output of one command, written by a thread of its own. A context manager: leaving it waits for the rest."""
 
     def __init__(self) -> None:
         """Begin, without live lines. Raises `ChildNotLaunched` when no thread can be started."""
@@ -129,6 +141,7 @@ class Screen:
         self._items: SimpleQueue[_Item] = SimpleQueue()
         self._lines: Sequence[LiveLine] = ()
         self._is_due = False
+        self._was_continued = False
         self._widths: Sequence[int] = ()
         self._drawn_at = 0.0
         self._draw_at: float | None = None
@@ -159,10 +172,28 @@ class Screen:
         """Take the live lines away."""
         self._items.put(_Settled())
 
-    def close(self) -> None:
-        """Wait until all is written."""
+    def __enter__(self) -> Self:
+        """See to it, in the main thread, that drawings begin afresh when this process was stopped and goes on."""
+        self._before = signal.signal(signal.SIGCONT, self._take_continuation)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for all to be written, in the main thread: no longer than whoever sends a signal wants to."""
+        # Python's own ^C would have it wait for that thread once more, at its end. By now there is nothing to put away.
+        before = signal.getsignal(signal.SIGINT)
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._items.put(_Ended())
         self._thread.join()
+        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGCONT, self._before)
+
+    def _take_continuation(self, _number: int, _frame: FrameType | None) -> None:
+        """Somebody has written beneath the lines meanwhile, such as a shell. It takes no lock."""
+        self._was_continued = True
+        self._changed()
 
     def _changed(self) -> None:
         if not self._is_due:  # Once is enough until the next drawing, however much is said meanwhile.
@@ -208,30 +239,45 @@ class Screen:
 
     def _between(self, print_it: Callable[[], None]) -> None:
         """Print something, with the live lines beneath it."""
-        had = bool(self._widths)
+        had = self._has_lines()
         self._erase()
         print_it()
         if had:
             self._draw()
 
+    def _has_lines(self) -> bool:
+        """Whether there are live lines right above the cursor. Where somebody else has written, they are left."""
+        if self._was_continued or (self._widths and not can_draw()):
+            self._was_continued, self._widths = False, ()
+        return bool(self._widths)
+
     def _erase(self) -> None:
-        if self._widths:
-            draw(f"{self._up()}\x1b[J")
+        if self._has_lines():
+            # Line by line: what clears a whole screen is kept by some terminals as if it had been scrolled away.
+            draw("\r" + "\x1b[A\x1b[K" * self._rows())
             self._widths = ()
 
     def _draw(self) -> None:
         now, self._draw_at, self._is_due = time.monotonic(), None, False
         if not self._lines:
             return
+        before = self._rows() if self._has_lines() else 0
+        self._drawn_at, self._draw_at = now, now + _EVERY
+        if not can_draw():
+            return
         columns, height = columns_and_lines()
         lines = [line.line(now) for line in self._lines]
         # One column less: a full line leaves some terminals' cursor behind it, and others' in the next one.
-        fresh = drawn(lines, columns - 1, max(1, height - 1), COLOURS if draws_in_colour() else {})
-        draw(self._up() + "".join(f"{line}\x1b[K\n" for line, _ in fresh) + "\x1b[J")
-        self._widths, self._drawn_at, self._draw_at = [wide for _, wide in fresh], now, now + _EVERY
+        fresh = drawn(lines, columns - 1, height - BENEATH, COLOURS if draws_in_colour() else {})
+        left = max(0, before - len(fresh))
+        draw(
+            (f"\r\x1b[{before}A" if before else "")
+            + "".join(f"{line}\x1b[K\n" for line, _ in fresh)
+            + ("\x1b[K\n" * left + f"\x1b[{left}A" if left else "")
+        )
+        self._widths = [wide for _, wide in fresh]
 
-    def _up(self) -> str:
-        """Return what leads to the first of the lines drawn last. A terminal that has become narrower broke them."""
+    def _rows(self) -> int:
+        """Return how many rows the lines drawn last take. A terminal that has become narrower broke them."""
         columns, _ = columns_and_lines()
-        rows = sum(max(1, -(-wide // columns)) for wide in self._widths)
-        return f"\r\x1b[{rows}A" if rows else ""
+        return sum(max(1, -(-wide // columns)) for wide in self._widths)

@@ -1,8 +1,6 @@
 """How is a person, or a program, told what became of several capsules that were delegated to side by side?"""
 
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from murmur.cli.delegable import Planned, Wanted
 from murmur.cli.delegated import Delegated
@@ -21,17 +19,17 @@ _SHORT = 12
 
 def delegate_side_by_side(wanted: Wanted, *, as_json: bool) -> int:
     """Delegate to several, and tell what became of each; return the exit status. Raises `MurmurError`."""
-    if as_json:
-        outcomes = run_delegations(wanted, Silent())
-        say_document([each.replaced(error=each.named_error).document() for each in outcomes])
-    else:
-        screen = Screen()
-        with _written(screen):
+    with Screen() as screen:
+        if as_json:
+            outcomes = run_delegations(wanted, Silent(screen.warn))
+            # Not behind the warnings: whoever reads this may read nothing else.
+            say_document([each.replaced(error=each.named_error).document() for each in outcomes])
+        else:
             outcomes = run_delegations(wanted, _Watching(screen) if can_draw() else _Listening(screen))
             screen.settle()
             _sum_up(outcomes, screen)
-        if screen.failed is not None:
-            raise screen.failed
+    if screen.failed is not None:
+        raise screen.failed
     return exit_status(0 if each.error is None else each.error.exit_status for each in outcomes)
 
 
@@ -39,6 +37,7 @@ class _Listening(Silent):
     """Prints each result as soon as its turn has come."""
 
     def __init__(self, screen: Screen) -> None:
+        super().__init__(screen.warn)
         self._screen = screen
 
     def told(self, outcome: Delegated) -> None:
@@ -54,10 +53,6 @@ class _Watching(_Listening):
         super().__init__(screen)
         self._lines: Sequence[LiveLine] = ()
 
-    def warn(self, text: str) -> None:
-        """Print a warning above the live lines."""
-        self._screen.warn(text)
-
     def begins(self, planned: Sequence[Planned]) -> Sequence[Witness]:
         """Show a line for each."""
         self._lines = self._screen.show([each.title for each in planned])
@@ -67,20 +62,6 @@ class _Watching(_Listening):
         """Show how it ended."""
         words = "" if outcome.error is None else outcome.error.message.partition("\n")[0]
         self._lines[position].over(outcome.said, words.removeprefix(outcome.title).lstrip(": "))
-
-
-@contextmanager
-def _written(screen: Screen) -> Iterator[None]:
-    """Wait for all to be written, on the way out: no longer than whoever sends a signal wants to."""
-    try:
-        yield
-    finally:
-        # Python's own ^C would have it wait for that thread once more, at its end. By now there is nothing to put away.
-        before = signal.getsignal(signal.SIGINT)
-        if before is signal.default_int_handler:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-        screen.close()
-        signal.signal(signal.SIGINT, before)
 
 
 def _sum_up(outcomes: Sequence[Delegated], screen: Screen) -> None:

@@ -43,7 +43,10 @@ class Fifo:
 
     def let_on(self) -> None:
         """Write a line, for whoever reads one."""
-        os.write(self._descriptor, b"on\n")
+        self.write("on\n")
+
+    def write(self, text: str) -> None:
+        os.write(self._descriptor, text.encode())
 
     def close(self) -> None:
         os.close(self._descriptor)

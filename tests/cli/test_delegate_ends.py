@@ -6,6 +6,8 @@ import select
 import signal
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -343,6 +345,58 @@ def test_an_answer_of_a_child_that_has_ended_is_not_waited_for(project: Project)
         done = project.delegate("worker@1.0", "--task", "x", MURMUR_MUR_BINARY=str(foreign))
     assert done.returncode == 1
     assert "crashed" in done.stderr
+    assert "exit status: 7" in done.stderr
+
+
+UNSENT = """
+import sys
+from murmur.cli import delegated_child
+from murmur.cli.main import main
+from murmur.domain.errors import OutOfDescriptors
+def fails(*_):
+    raise {"descriptor": OutOfDescriptors("no descriptor"), "thread": RuntimeError("no thread"),
+           "unforeseen": ZeroDivisionError("unforeseen")}[how]
+how = sys.argv.pop(1)
+if how == "thread":
+    delegated_child.start_thread = fails
+else:
+    delegated_child.HttpDoors = type("Doors", (), {"__init__": lambda *_: None, "probe": fails})
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [("descriptor", "no descriptor"), ("thread", "no thread can be started"), ("unforeseen", "it was not sent")],
+)
+def test_a_child_whose_task_cannot_be_sent_is_not_waited_for(project: Project, how: str, why: str) -> None:
+    project.put("worker", "cat")
+    words = [sys.executable, "-c", UNSENT, how, "delegate", "worker@1.0", "--task", "x"]
+    began = time.monotonic()
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    assert time.monotonic() - began < 2 * GRACE
+    assert done.returncode == 1
+    assert f"worker@1.0 did not take the task: {why}" in done.stderr
+    assert completion(project.child("worker"))["status"] == "terminated"
+    assert project.processes == {}
+
+
+@pytest.mark.slow  # That its door is closed may mean that it is about to end: it gets two seconds.
+def test_a_child_whose_door_is_closed_is_not_waited_for(project: Project) -> None:
+    project.put("worker", "true")
+    foreign = project.program(f"PORT=1\n{SILENT}\nexec sleep 1000")
+    began = time.monotonic()
+    done = project.delegate("worker@1.0", "--task", "x", MURMUR_MUR_BINARY=str(foreign))
+    assert time.monotonic() - began < 2 * GRACE
+    assert done.returncode == 1
+    assert "worker@1.0 did not take the task: connection refused" in done.stderr
+    assert project.processes == {}
+
+
+def test_a_child_that_ends_before_its_task_comes_has_crashed(project: Project) -> None:
+    project.put("worker", "true")
+    foreign = project.program(f"PORT=1\n{SILENT}\nsleep 0.3; exit 7")
+    done = project.delegate("worker@1.0", "--task", "x", MURMUR_MUR_BINARY=str(foreign))
     assert "exit status: 7" in done.stderr
 
 

@@ -1,6 +1,7 @@
 """What a person sees of several children at work: a line for each, cut to the terminal, and the table in its place."""
 
 import re
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -100,17 +101,21 @@ def test_a_log_tells_its_last_line_when_there_is_more_of_it_and_a_link_is_not_fo
 # ---- on a terminal ----
 
 
+def are_at_work(lines: list[str]) -> bool:
+    return len(lines) == 2 and all("says" in each for each in lines)
+
+
 class Watched:
     """Two capsules at work, each of which has said something, and the terminal."""
 
-    def __init__(self, project: Project, opened: ExitStack, **options: object) -> None:
+    def __init__(self, project: Project, opened: ExitStack, *, before: tuple[str, ...] = (), **options: object) -> None:
         self.gates = []
         for name in ("one", "two"):
             gate = project.fifo()
             self.gates.append(gate)
             words = f"{name} says {'much ' * 40}"
             project.put(name, "sh", "-c", f"echo '{words}' >&2; read -r _ <{gate}; tr a-z A-Z")
-        argv = [str(MUR), "delegate", "one@1.0", "two@1.0", "--task", "hello"]
+        argv = [*before, str(MUR), "delegate", "one@1.0", "two@1.0", "--task", "hello"]
         self.terminal = Terminal(argv, project.path, **options)  # type: ignore[arg-type]  # sizes and variables
         opened.callback(self.terminal.close)
 
@@ -119,7 +124,7 @@ def test_on_a_terminal_each_has_a_line_that_is_drawn_over_until_the_table_takes_
     with ExitStack() as opened:
         watched = Watched(project, opened)
         terminal = watched.terminal
-        lines = terminal.until(lambda lines: len(lines) == 2 and all("says" in each for each in lines))
+        lines = terminal.until(are_at_work)
         for name, each in zip(("one", "two"), lines, strict=True):
             assert re.match(rf"{name}@1\.0  working \d+s  {name} says much ", each)
             assert len(each) == 79
@@ -141,10 +146,10 @@ def test_the_time_goes_on_while_nothing_happens_and_no_faster(project: Project) 
     with ExitStack() as opened:
         watched = Watched(project, opened)
         terminal = watched.terminal
-        terminal.until(lambda lines: len(lines) == 2 and all("says" in each for each in lines))
-        before, began = len(terminal.raw.split("\x1b[J")), time.monotonic()
+        terminal.until(are_at_work)
+        before, began = terminal.raw.count("\x1b[2A"), time.monotonic()
         terminal.until(lambda lines: all("working 2s" in each for each in lines))
-        drawings = len(terminal.raw.split("\x1b[J")) - before
+        drawings = terminal.raw.count("\x1b[2A") - before
         assert drawings <= 2 + time.monotonic() - began
         for gate in watched.gates:
             gate.let_on()
@@ -160,7 +165,7 @@ def test_a_child_that_says_very_much_is_drawn_a_few_times_a_second(project: Proj
         opened.callback(terminal.close)
         began = time.monotonic()
         assert terminal.wait() == 0
-        drawings = terminal.raw.count("\x1b[J")
+        drawings = terminal.raw.count("\x1b[2A")
         assert drawings < 10 + 5 * (time.monotonic() - began)
     assert "starting  done" in terminal.raw
     assert "once: " not in terminal.raw
@@ -170,7 +175,7 @@ def test_a_terminal_that_was_resized_gets_lines_of_its_width(project: Project) -
     with ExitStack() as opened:
         watched = Watched(project, opened)
         terminal = watched.terminal
-        terminal.until(lambda lines: len(lines) == 2 and all("says" in each for each in lines))
+        terminal.until(are_at_work)
         terminal.resize(120, 24)
         terminal.picture.columns = 120
         terminal.until(lambda lines: [len(each) for each in lines] == [119, 119])
@@ -203,6 +208,124 @@ def test_on_a_terminal_that_cannot_be_drawn_on_it_is_as_when_piped(project: Proj
         assert terminal.wait() == 0
     assert "\x1b" not in terminal.raw
     assert {"once: hello", "once (2): hello"} <= set(terminal.raw.splitlines())
+
+
+JOB = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+orders, order, *words = sys.argv[1:]
+pid = os.fork()
+if not pid:
+    os.setpgid(0, 0)
+    if order == "fg":
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        os.tcsetpgrp(0, os.getpgrp())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+    os.execv(words[0], words)
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+with open(orders) as orders:
+    while (order := orders.readline().strip()) != "wait":
+        if order == "stop":
+            os.kill(pid, signal.SIGSTOP)
+            os.waitpid(pid, os.WUNTRACED)
+        os.tcsetpgrp(0, pid if order == "fg" else os.getpgrp())
+        print("said by the shell:", order, flush=True)
+        if order == "fg":
+            os.kill(pid, signal.SIGCONT)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+"""What a shell does with a job: it is told what in a pipe."""
+
+
+class Job(Watched):
+    """The same as a job of a shell."""
+
+    def __init__(self, project: Project, opened: ExitStack, order: str) -> None:
+        self._orders = project.fifo()
+        super().__init__(project, opened, before=(sys.executable, "-c", JOB, str(self._orders), order))
+
+    def let_on(self) -> int:
+        """Let both go on, and read to the end."""
+        for gate in self.gates:
+            gate.let_on()
+        self.order("wait")
+        return self.terminal.wait()
+
+    def order(self, order: str) -> None:
+        self._orders.write(f"{order}\n")
+        if order != "wait":
+            self.terminal.until(lambda lines: f"said by the shell: {order}" in lines)
+
+
+@pytest.mark.spec("M4")
+def test_in_the_background_it_draws_nothing_and_tells_as_when_piped(project: Project) -> None:
+    with ExitStack() as opened:
+        job = Job(project, opened, "bg")
+        assert job.let_on() == 0
+    assert "\x1b" not in job.terminal.raw
+    assert job.terminal.picture.lines[:4] == ["== one@1.0 ==", "HELLO", "== two@1.0 ==", "HELLO"]
+
+
+def test_once_in_the_background_it_draws_no_more(project: Project) -> None:
+    with ExitStack() as opened:
+        job = Job(project, opened, "fg")
+        job.terminal.until(are_at_work)
+        job.order("bg")
+        before = len(job.terminal.raw)
+        assert job.let_on() == 0
+    assert "\x1b" not in job.terminal.raw[before:]
+    assert [each.split()[0] for each in job.terminal.picture.lines[:2]] == ["one@1.0", "two@1.0"]
+    assert job.terminal.picture.lines[3:5] == ["== one@1.0 ==", "HELLO"]
+
+
+def test_after_it_was_stopped_it_begins_afresh_beneath_what_the_shell_said(project: Project) -> None:
+    with ExitStack() as opened:
+        job = Job(project, opened, "fg")
+        job.terminal.until(are_at_work)
+        job.order("stop")
+        job.order("fg")
+        lines = job.terminal.until(lambda lines: are_at_work(lines[4:]))
+        assert are_at_work(lines[:2])
+        assert job.let_on() == 0
+    lines = job.terminal.picture.lines
+    assert are_at_work(lines[:2])
+    assert lines[2:6] == ["said by the shell: stop", "said by the shell: fg", "== one@1.0 ==", "HELLO"]
+
+
+def test_where_there_are_more_than_lines_two_of_the_terminal_are_left_and_no_screen_is_cleared(
+    project: Project,
+) -> None:
+    with ExitStack() as opened:
+        watched = Watched(project, opened, lines=3)
+        lines = watched.terminal.until(lambda lines: lines == ["and 2 more: 2 working"])
+        for gate in watched.gates:
+            gate.let_on()
+        assert watched.terminal.wait() == 0
+    assert len(lines) == 1
+    assert "\x1b[J" not in watched.terminal.raw
+
+
+def test_lines_that_are_no_longer_drawn_are_not_left_there(project: Project) -> None:
+    with ExitStack() as opened:
+        watched = Watched(project, opened)
+        watched.terminal.until(are_at_work)
+        watched.terminal.resize(80, 3)
+        watched.terminal.until(lambda lines: lines == ["and 2 more: 2 working"])
+        watched.terminal.resize(80, 24)
+        watched.terminal.until(are_at_work)
+        for gate in watched.gates:
+            gate.let_on()
+        assert watched.terminal.wait() == 0
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_on_a_terminal_without_room_it_is_as_when_piped(project: Project, lines: int) -> None:
+    with ExitStack() as opened:
+        watched = Watched(project, opened, lines=lines)
+        for gate in watched.gates:
+            gate.let_on()
+        assert watched.terminal.wait() == 0
+    assert "\x1b" not in watched.terminal.raw
 
 
 def test_a_warning_stands_above_the_lines_and_tears_none(project: Project) -> None:

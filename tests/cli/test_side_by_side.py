@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,21 @@ def test_more_at_once_than_our_own_referee_lets_through_is_a_usage_error_and_a_r
     assert [state for _, state, *_ in rows(done.stderr)] == ["not launched"] * 2
 
 
+@pytest.mark.parametrize("capsules", [("worker@1.0",), ("worker@1.0", "worker@1.0")])
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_password_in_the_url_of_the_referee_is_not_quoted(
+    project: Project, capsules: tuple[str, ...], more: tuple[str, ...]
+) -> None:
+    project.put("worker", "cat")
+    url = "http://kim:secret@127.0.0.1:7700"
+    done = project.delegate(*capsules, "--task", "x", *more, MURMUR_ROOST_URL=url)
+    assert done.returncode == 4
+    assert "MURMUR_ROOST_URL names a user or a password" in done.stdout + done.stderr
+    assert "secret" not in done.stdout + done.stderr
+    assert "kim" not in done.stdout + done.stderr
+    assert project.recorded == []
+
+
 def test_the_help_names_the_referee_s_own_limit() -> None:
     words = " ".join(mur("delegate", "--help").stdout.split())
     assert f"otherwise {SpawnLimits().children}." in words
@@ -411,6 +427,108 @@ def test_a_referee_that_does_not_answer_holds_up_no_signal(project: Project) -> 
     assert project.recorded == []
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_those_that_wait_behind_a_referee_that_does_not_answer_are_told_of_as_well(
+    project: Project, at_once: int
+) -> None:
+    project.put("worker", "true")
+    capsules = ["worker@1.0"] * 3
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        options = ("--task", "x", "--json", "--max-parallel", str(at_once))
+        delegating = project.start(*capsules, *options, MURMUR_ROOST_URL=url)
+        asked = [silent.accept()[0] for _ in range(at_once)]
+        delegating.signal(signal.SIGTERM)
+        status, stdout, stderr = delegating.wait()
+        for each in asked:
+            each.close()
+    assert (status, stderr) == (1, "")
+    outcomes = json.loads(stdout)
+    assert [each["status"] for each in outcomes] == ["not_launched"] * 3
+    assert outcomes[2]["detail"] == "worker@1.0 (3) was not launched: SIGTERM came first"
+
+
+SECOND_UNANSWERED = """
+import sys
+from murmur.cli import delegated_child
+from murmur.cli.main import main
+spawn, gate, asked = delegated_child.spawn, sys.argv.pop(1), 0
+def answered_once(*of):
+    global asked
+    asked += 1
+    if asked > 1:
+        open(gate).readline()
+    return spawn(*of)
+delegated_child.spawn = answered_once
+main()
+"""
+
+
+def test_what_was_over_before_is_told_with_what_was_not_launched(project: Project) -> None:
+    project.put("worker", "cat")
+    words = [sys.executable, "-c", SECOND_UNANSWERED, str(project.fifo()), "delegate", *["worker@1.0"] * 3]
+    with ExitStack() as opened:
+        delegating = Delegating(opened, [*words, "--task", "x", "--max-parallel", "1"], project.path, {})
+        first = "== worker@1.0 ==\nx\n"
+        assert printed(delegating, len(first)) == first
+        delegating.signal(signal.SIGTERM)
+        status, stdout, stderr = delegating.wait()
+    assert (status, stdout) == (1, "== worker@1.0 (2) ==\n== worker@1.0 (3) ==\n")
+    assert [state for _, state, *_ in rows(stderr)] == ["ok", "not launched", "not launched"]
+
+
+BEFORE_THE_FIRST = """
+import signal
+from murmur.cli import delegating
+from murmur.cli.main import main
+referee = delegating.embedded_referee
+def signalled(*of):
+    signal.raise_signal(signal.SIGTERM)
+    return referee(*of)
+delegating.embedded_referee = signalled
+main()
+"""
+
+
+def test_a_signal_between_the_plan_and_the_first_launch_leaves_all_unlaunched(project: Project) -> None:
+    project.put("worker", "cat")
+    words = [sys.executable, "-c", BEFORE_THE_FIRST, "delegate", *["worker@1.0"] * 3, "--task", "x", "--json"]
+    with ExitStack() as opened:
+        status, stdout, stderr = Delegating(opened, words, project.path, {}).wait()
+    assert (status, stderr) == (1, "")
+    assert [each["status"] for each in json.loads(stdout)] == ["not_launched"] * 3
+    assert project.recorded == []
+
+
+NO_THREAD = """
+import sys
+from murmur.cli import delegating
+from murmur.cli.main import main
+start, left = delegating.start_thread, int(sys.argv.pop(1))
+def none_at_first(name, work):
+    global left
+    left -= 1
+    if left >= 0:
+        raise RuntimeError("can't start new thread")
+    return start(name, work)
+delegating.start_thread = none_at_first
+main()
+"""
+
+
+@pytest.mark.parametrize("without", [2, 4])
+def test_where_no_thread_can_be_started_for_any_those_behind_have_their_turn(project: Project, without: int) -> None:
+    project.put("worker", "cat")
+    words = [sys.executable, "-c", NO_THREAD, str(without), "delegate", *["worker@1.0"] * 4]
+    with ExitStack() as opened:
+        options = ("--task", "x", "--json", "--max-parallel", "2")
+        status, stdout, _ = Delegating(opened, [*words, *options], project.path, {}).wait()
+    assert status == 1
+    outcomes = json.loads(stdout)
+    assert [each["status"] for each in outcomes] == ["not_launched"] * without + ["ok"] * (4 - without)
+    assert outcomes[0]["detail"] == "worker@1.0: no thread can be started"
+
+
 BROKEN = """
 import sys
 from murmur.cli.delegated_child import DelegatedChild
@@ -485,6 +603,57 @@ def test_a_result_that_nobody_reads_holds_up_neither_the_next_child_nor_a_signal
 
     until(is_interrupted)
     assert delegating.process.returncode == -signal.SIGINT
+
+
+@contextmanager
+def full_pipe() -> Iterator[tuple[int, int]]:
+    """Both ends of a pipe into which nothing fits any more."""
+    ends = os.pipe()
+    os.set_blocking(ends[1], False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(ends[1], b"x" * 4096)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(ends[1], b"x")
+    os.set_blocking(ends[1], True)
+    try:
+        yield ends
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+@pytest.mark.spec("M5")
+@pytest.mark.parametrize("more", [(), ("worker@1.0",), ("worker@1.0", "--json")])
+def test_a_warning_that_nobody_reads_holds_up_neither_the_children_nor_a_signal_nor_a_document(
+    project: Project, more: tuple[str, ...]
+) -> None:
+    up, gate = gated(project, "worker")
+    with full_pipe() as (_, full), ExitStack() as opened:
+        words = [str(MUR), "delegate", "worker@1.0", *more, "--task", "x"]
+        process = subprocess.Popen(
+            words, cwd=project.path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=full
+        )
+        opened.callback(process.communicate)
+        opened.callback(process.kill)
+        assert process.stdout is not None
+        count, said = 1 + more.count("worker@1.0"), list[str]()
+        while said.count("up") < count:
+            said += up.line().split()
+        # What a child's end is to be recorded in cannot be written to, of which its watcher warns.
+        for records in [each for each in project.records if "children" in each.parts]:
+            (records / "completion.json").mkdir()
+        for _ in range(count):
+            gate.let_on()
+        until(lambda: project.recorded == [])
+        if "--json" in more or not more:  # Else one thing is told after the other.
+            assert select.select([process.stdout], [], [], LIMIT)[0]
+            text = os.read(process.stdout.fileno(), 65536).decode()
+            assert text == "X\n" or [each["result"] for each in json.loads(text)] == ["X", "X"]
+        assert process.poll() is None  # There are warnings to be read. Nobody has to wait for that.
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT) == -signal.SIGTERM
 
 
 def test_a_full_disk_is_told_and_the_others_are_done(project: Project) -> None:
