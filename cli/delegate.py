@@ -67,7 +67,7 @@ def _delegate_one(wanted: "Wanted", *, as_json: bool) -> None:
 
     gc.enable()  # It waits for as long as the work takes, and has imported by now what there is to import.
     with Screen() as screen:
-        (outcome,) = run_delegations(wanted, Silent(screen.warn))
+        (outcome,) = run_delegations(wanted, Silent(screen.warn, screen.hurry))
         error = outcome.error
         if outcome.session_id is None:
             assert error is not None

@@ -140,6 +140,7 @@ class _Delegations:
     def _take_signal(self, number: Signals) -> None:
         """End all children. This runs between any two steps of the main thread, so it takes no lock."""
         again, self._signal = self._signal is not None, number
+        self._onlooker.signalled()
         if self._waits:
             self._waits = False
             raise self._cut_short(number)

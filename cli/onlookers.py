@@ -1,6 +1,6 @@
 """Who is told how it goes while a `mur delegate` is at work?"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -61,13 +61,18 @@ class Onlooker(Protocol):
         """Hear what became of one, in the order of the command line."""
         ...
 
+    def signalled(self) -> None:
+        """Hear that a signal came: somebody wants this to end. Called by its handler, so it takes no lock."""
+        ...
+
 
 class Silent:
     """Passes on the warnings, and leaves children's output to our stderr. It is told, and sees, nothing."""
 
-    def __init__(self, warn: Warn) -> None:
-        """`warn` is called from any thread, and so must not wait."""
+    def __init__(self, warn: Warn, hurry: Callable[[], None]) -> None:
+        """`warn` is called from any thread, and so must not wait; `hurry` when a signal comes."""
         self._warn = warn
+        self._hurry = hurry
 
     @property
     def output(self) -> Sink | None:
@@ -90,3 +95,7 @@ class Silent:
 
     def told(self, outcome: Delegated) -> None:
         """Look away."""
+
+    def signalled(self) -> None:
+        """Pass it on."""
+        self._hurry()

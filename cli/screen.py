@@ -35,6 +35,8 @@ from murmur.domain.visible_text import visible
 
 _BETWEEN = 0.2
 """Seconds between two drawings, at least."""
+_MOMENT = 2.0
+"""Seconds that the last of the output gets to be read once a signal has come."""
 _EVERY = 1.0
 """Seconds between two drawings while nothing happens, for the time to go on."""
 COLOURS = {
@@ -140,6 +142,7 @@ class Screen:
         """Why a result could not be written, once that has happened. The rest is not tried any more."""
         self._items: SimpleQueue[_Item] = SimpleQueue()
         self._lines: Sequence[LiveLine] = ()
+        self._patience: float | None = None
         self._is_due = False
         self._was_continued = False
         self._widths: Sequence[int] = ()
@@ -168,6 +171,10 @@ class Screen:
         self._changed()
         return self._lines
 
+    def hurry(self) -> None:
+        """Wait at the end no longer than a moment for whoever does not read. It takes no lock."""
+        self._patience = _MOMENT
+
     def settle(self) -> None:
         """Take the live lines away."""
         self._items.put(_Settled())
@@ -186,7 +193,7 @@ class Screen:
         if before is signal.default_int_handler:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._items.put(_Ended())
-        self._thread.join()
+        self._thread.join(self._patience)
         signal.signal(signal.SIGINT, before)
         signal.signal(signal.SIGCONT, self._before)
 

@@ -21,7 +21,7 @@ def delegate_side_by_side(wanted: Wanted, *, as_json: bool) -> int:
     """Delegate to several, and tell what became of each; return the exit status. Raises `MurmurError`."""
     with Screen() as screen:
         if as_json:
-            outcomes = run_delegations(wanted, Silent(screen.warn))
+            outcomes = run_delegations(wanted, Silent(screen.warn, screen.hurry))
             # Not behind the warnings: whoever reads this may read nothing else.
             say_document([each.replaced(error=each.named_error).document() for each in outcomes])
         else:
@@ -37,7 +37,7 @@ class _Listening(Silent):
     """Prints each result as soon as its turn has come."""
 
     def __init__(self, screen: Screen) -> None:
-        super().__init__(screen.warn)
+        super().__init__(screen.warn, screen.hurry)
         self._screen = screen
 
     def told(self, outcome: Delegated) -> None:

@@ -653,7 +653,8 @@ def test_a_warning_that_nobody_reads_holds_up_neither_the_children_nor_a_signal_
             assert text == "X\n" or [each["result"] for each in json.loads(text)] == ["X", "X"]
         assert process.poll() is None  # There are warnings to be read. Nobody has to wait for that.
         process.send_signal(signal.SIGTERM)
-        assert process.wait(LIMIT) == -signal.SIGTERM
+        # It may have come a little before the last was put away; then what is left to be read has a moment.
+        assert process.wait(LIMIT) in (-signal.SIGTERM, 0)
 
 
 def test_a_full_disk_is_told_and_the_others_are_done(project: Project) -> None:
