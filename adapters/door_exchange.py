@@ -81,6 +81,7 @@ class Exchange:
                 failed = error.errno or errno.EIO
             if failed in _UNDER_WAY:
                 self._wait_until(self._started + self._limits.connect, self._limits.connect, "without a connection")
+                self._late = self._late.replaced(was_connected=False)
                 return
             self._refuse(failed)
             if self.reading is not None:
@@ -200,7 +201,7 @@ class Exchange:
         """Note that this host cannot be connected to; only a refusal leads on to the next one."""
         self.close()
         self._hosts.pop(0)
-        self._refused = self._refused or NoAnswer(_text(error))
+        self._refused = self._refused or NoAnswer(_text(error), was_connected=False)
         if error != errno.ECONNREFUSED:
             self._hosts.clear()
         if not self._hosts:

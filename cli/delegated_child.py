@@ -1,7 +1,5 @@
 """How is one child of a `mur delegate` launched, given its task, and seen to its end? (sections 9 to 13)."""
 
-import errno
-import os
 import time
 from pathlib import PurePath
 from queue import SimpleQueue
@@ -40,18 +38,13 @@ _ENDS_BY_ITSELF = POST_LIMITS.total + 2 * GRACE
 """Seconds that a child which ends with its task gets to do so, and to tell of it."""
 _LAST_WORDS = 2.0
 """Seconds that the answer of a child which has ended gets to arrive."""
-_NOT_CONNECTED = frozenset(
-    os.strerror(number).lower()
-    for number in (errno.ECONNREFUSED, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EADDRNOTAVAIL)
-)
-_TOO_LATE_TO_CONNECT = "without a connection"
-"""How a reason ends when no connection came about in time."""
 
 
 class NotSent(NoAnswer):
     """The task cannot have arrived, so the child waits for one that will never come."""
 
     reason: str
+    was_connected: bool = False
     patience: float = 0.0
     """Seconds that the child gets to end by itself. That its door is closed may mean that it is about to."""
 
@@ -198,8 +191,8 @@ class DelegatedChild:
             return NotSent("no thread can be started")
         child.when_exited(ended)
         reading = readings.get()
-        if isinstance(reading, NoAnswer) and _has_no_connection(reading.reason):
-            return NotSent(reading.reason, _LAST_WORDS)
+        if isinstance(reading, NoAnswer) and not reading.was_connected:
+            return NotSent(reading.reason, patience=_LAST_WORDS)
         return read_task(reading, child.door_token)
 
     def _wait_for_end(self, child: LaunchedChild, task: TaskSeen | NoAnswer | None) -> None:
@@ -212,8 +205,3 @@ class DelegatedChild:
             child.wait(_ENDS_BY_ITSELF)
         child.shutdown()
         child.wait_until_told()
-
-
-def _has_no_connection(reason: str) -> bool:
-    """Whether a door did not answer because nothing could be sent to it."""
-    return reason in _NOT_CONNECTED or reason.endswith(_TOO_LATE_TO_CONNECT)

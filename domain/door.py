@@ -56,7 +56,10 @@ class Answered(Value):
 class NoAnswer(Value):
     """The door did not answer, for the transport's own reason."""
 
+    uncompared = ("was_connected",)
     reason: str
+    was_connected: bool = True
+    """Whether there was a connection: without one, the door has heard nothing."""
 
 
 DoorReading = Answered | NoAnswer

@@ -477,3 +477,18 @@ def test_the_body_of_a_refusal_is_read_where_it_is_wanted() -> None:
             Answered(403, b""),
             Answered(403, b'{"error": "no"}'),
         ]
+
+
+@pytest.mark.spec("P4")
+def test_whether_a_door_can_have_heard_anything_is_known() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    (refused,) = HttpDoors().probe([card_ask(f"127.0.0.1:{port}", None)])
+    assert refused == NoAnswer("connection refused")
+    assert isinstance(refused, NoAnswer)
+    assert not refused.was_connected
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        limits = AskLimits(2.0, 0.05, 0.05)
+        (heard,) = HttpDoors(limits).probe([card_ask(f"127.0.0.1:{silent.getsockname()[1]}", None)])
+    assert isinstance(heard, NoAnswer)
+    assert heard.was_connected
