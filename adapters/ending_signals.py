@@ -37,6 +37,18 @@ class EndingSignals:
         self._listener = listener
         self._pass_on(listener)
 
+    @contextmanager
+    def runner(self) -> Iterator[asyncio.Runner]:
+        """Give what runs a loop that signals wake; when that is left, they do nothing any more.
+
+        Raises `OSError`, with nothing begun, for want of a descriptor.
+        """
+        with ExitStack() as opened:
+            opened.callback(self.ignore)
+            runner = opened.enter_context(asyncio.Runner())
+            opened.enter_context(self.waking(runner.get_loop()))
+            yield runner
+
     @staticmethod
     @contextmanager
     def waking(loop: asyncio.AbstractEventLoop) -> Iterator[None]:

@@ -41,7 +41,7 @@ class FollowedOutput:
         room = PIECE if self._until is None else min(PIECE, max(0, self._until - self._position))
         data = os.pread(self.descriptor, room, self._position)
         if not data:
-            if os.fstat(self.descriptor).st_size < self._position:
+            if self._until is None and os.fstat(self.descriptor).st_size < self._position:
                 self._position = 0  # The command has cut its own output short, and begins anew.
             return False, ""
         self._position += len(data)
@@ -57,11 +57,8 @@ class FollowedOutput:
 
     def rest(self) -> str:
         """Return what was held back, a line without an end; and in the place of what was not read, how much that is."""
-        held = self._before + self._text.end()
         left = max(0, min(self._until or 0, os.fstat(self.descriptor).st_size) - self._position)
-        if not left:
-            return held
-        return held + ("\n" if held and not held.endswith("\n") else "") + self._left_out(left)
+        return self._held(left)
 
     def close(self) -> None:
         """Let go of it."""
@@ -69,7 +66,6 @@ class FollowedOutput:
 
     def skip_to_tail(self) -> None:
         """Leave out all but the last part of what was not read yet, and say so. Raises `OSError`."""
-        self._before += self._text.end()
         self._begin_at_tail()
 
     def _begin_at_tail(self) -> None:
@@ -77,8 +73,13 @@ class FollowedOutput:
         if begin > self._position:
             # At the beginning of a line, if there is one.
             begin += max(0, os.pread(self.descriptor, _TAIL, begin - 1).find(b"\n"))
-            self._before += self._left_out(begin - self._position)
+            self._before = self._held(begin - self._position)
             self._position = begin
 
-    def _left_out(self, size: int) -> str:
-        return f"[{size} bytes are left out here; {self._name} has them]\n"
+    def _held(self, left_out: int) -> str:
+        """Return what was held back, and behind it, on a line of its own, that so many bytes are left out."""
+        held = self._before + self._text.end()
+        if not left_out:
+            return held
+        end = "\n" if held and not held.endswith("\n") else ""
+        return f"{held}{end}[{left_out} bytes are left out here; {self._name} has them]\n"

@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, assert_never
 
@@ -105,16 +105,12 @@ def host(hosted: HostedSession, door: socket.socket | None, signals: EndingSigna
 
     Without a door, a script, it is announced when it has ended.
     """
-    try:
-        runner = asyncio.Runner()
-        runner.get_loop()
-    except OSError as error:
-        raise CommandNotStarted(f"the session could not be set up: {reason_of(error)}") from error
-    try:
-        with runner:
-            return runner.run(_Host(hosted, signals).run(door))
-    finally:
-        signals.ignore()
+    with ExitStack() as opened:
+        try:
+            runner = opened.enter_context(signals.runner())
+        except OSError as error:
+            raise CommandNotStarted(f"the session could not be set up: {reason_of(error)}") from error
+        return runner.run(_Host(hosted, signals).run(door))
 
 
 class _Host:
@@ -130,10 +126,6 @@ class _Host:
         hosted, work = self._hosted, self._hosted.work
         loop = asyncio.get_running_loop()
         async with AsyncExitStack() as opened:
-            try:
-                opened.enter_context(self._signals.waking(loop))
-            except OSError as error:
-                raise CommandNotStarted(f"the session could not be set up: {reason_of(error)}") from error
             server = DoorServer(self._respond)
             opened.push_async_callback(server.close)
             if door is not None:

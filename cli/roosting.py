@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from errno import EADDRINUSE
 from signal import Signals
 
@@ -41,16 +41,12 @@ def run_roost(wanted: Roost) -> None:
     """Serve a referee until a signal ends it. Raises `MurmurError` with nothing served."""
     # First of all, so that whatever is begun is ended in order.
     signals = EndingSignals()
-    try:
-        runner = asyncio.Runner()
-        runner.get_loop()
-    except OSError as error:
-        raise DoorNotOpened(f"the roost could not be set up: {reason_of(error)}") from error
-    try:
-        with runner:
-            runner.run(_serve(wanted, signals))
-    finally:
-        signals.ignore()
+    with ExitStack() as opened:
+        try:
+            runner = opened.enter_context(signals.runner())
+        except OSError as error:
+            raise DoorNotOpened(f"the roost could not be set up: {reason_of(error)}") from error
+        runner.run(_serve(wanted, signals))
 
 
 async def _serve(wanted: Roost, signals: EndingSignals) -> None:
@@ -59,10 +55,6 @@ async def _serve(wanted: Roost, signals: EndingSignals) -> None:
     unnamed = referee.enrol_unnamed(session_id, wanted.allow)
     server = RefereeServer(referee, stored_capsule, unnamed=unnamed, look=_look)
     async with AsyncExitStack() as opened:
-        try:
-            opened.enter_context(signals.waking(asyncio.get_running_loop()))
-        except OSError as error:
-            raise DoorNotOpened(f"the roost could not be set up: {reason_of(error)}") from error
         opened.push_async_callback(server.close)
         server.count()
         url = await _served(server, wanted.port)

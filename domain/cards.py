@@ -24,15 +24,12 @@ class ServedSession(Value):
     authenticated: bool = False
     wildcard: bool = False
     """Whether the door is on every address of the machine."""
-    observed: bool = True
-    """Whether the session has events that may be watched."""
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The JSON-RPC methods served, in the order of the card; also the scopes that the operator holds."""
         sending, asking = (TASK_METHODS[:2], TASK_METHODS[2:]) if self.accepts_tasks else ((), ())
-        watching = (WATCH,) if self.observed else ()
-        return (*sending, *watching, *asking, STOP, *((EXTENDED_CARD,) if self.authenticated else ()))
+        return (*sending, WATCH, *asking, STOP, *((EXTENDED_CARD,) if self.authenticated else ()))
 
 
 def public_card(session: ServedSession) -> dict[str, object]:
@@ -56,7 +53,7 @@ def public_card(session: ServedSession) -> dict[str, object]:
             "streaming": session.accepts_tasks,
             "pushNotifications": False,
             "extendedAgentCard": session.authenticated,
-            "extensions": [_door(session), *([] if session.authenticated else [_capsule(session)]), *_stream(session)],
+            "extensions": [_door(session), *([] if session.authenticated else [_capsule(session)]), _stream(session)],
         },
         "securitySchemes": schemes,
         "securityRequirements": requirements,
@@ -76,7 +73,7 @@ def extended_card(session: ServedSession) -> dict[str, object]:
         "capabilities": {
             "streaming": session.accepts_tasks,
             "pushNotifications": False,
-            "extensions": [_door(session), _capsule(session), *_stream(session)],
+            "extensions": [_door(session), _capsule(session), _stream(session)],
         },
         "securitySchemes": {"bearer": {"type": "http", "scheme": "Bearer"}},
         "security": [{"bearer": []}],
@@ -114,11 +111,9 @@ def _capsule(session: ServedSession) -> dict[str, object]:
     )
 
 
-def _stream(session: ServedSession) -> list[dict[str, object]]:
-    if not session.observed:
-        return []
+def _stream(session: ServedSession) -> dict[str, object]:
     frames = [*WATCH_FRAMES, "task"] if session.accepts_tasks else list(WATCH_FRAMES)
-    return [_extension(STREAM_EXTENSION, "The kinds of events that a stream of this door has", {"frames": frames})]
+    return _extension(STREAM_EXTENSION, "The kinds of events that a stream of this door has", {"frames": frames})
 
 
 def _extension(uri: str, description: str, params: dict[str, object]) -> dict[str, object]:

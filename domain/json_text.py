@@ -27,6 +27,11 @@ def read_json(content: bytes) -> object:
         raise NotJson from None
 
 
+def json_line(document: object) -> bytes:
+    """Write a document on one line whatever breaks lines for its reader, U+2028 for one: in ASCII, without blanks."""
+    return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+
+
 def json_bytes(document: object) -> bytes:
     """Write a document in UTF-8; raise `ValueError` for NaN and the infinities.
 

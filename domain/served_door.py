@@ -170,7 +170,7 @@ class Door:
         if method in (STREAM, WATCH) and method in self._session.methods and request.watched is not None:
             # Decided before a task is taken in: one whose caller was refused must not run.
             raise RpcError(NO_PLACE_TO_WAIT, f"{request.watched} streams are open, and no more may be")
-        if method == WATCH and self._session.observed:
+        if method == WATCH:
             return self._watch(params.get("id"))
         if method == STOP:
             canceled = self._board.cancel_all()
@@ -191,8 +191,7 @@ class Door:
 
         One task's result is for whoever knows its id, as with `tasks/get`; its stderr is not. Raises `OSError`.
         """
-        watches = method == WATCH and self._session.observed
-        return watches and not self._session.authenticated and not request.from_own_user()
+        return method == WATCH and not self._session.authenticated and not request.from_own_user()
 
     def _watch(self, task_id: object) -> "Streamed":
         if task_id is None:

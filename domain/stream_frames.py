@@ -4,9 +4,9 @@ One frame has two readers. Its data is a JSON-RPC answer, as clients of A2A read
 which Murmur's own clients read the same. The answer's id is the caller's, so it is put in for each.
 """
 
-import json
 from typing import NamedTuple
 
+from murmur.domain.json_text import json_line
 from murmur.domain.rpc import RpcId
 from murmur.domain.sse import event_bytes
 
@@ -36,7 +36,7 @@ class Frame(NamedTuple):
 
 def caller_id(id_: RpcId) -> bytes:
     """Write a caller's id, once for all of its frames."""
-    return _compact(id_)
+    return json_line(id_)
 
 
 def _frame(kind: str, task_id: str, result: bytes, beside: bytes = b"", *, is_final: bool = False) -> Frame:
@@ -58,7 +58,7 @@ def status_frame(task_id: str, context_id: str, state: str, message: str | None,
         }
     update = {"kind": "status-update", "taskId": task_id, "contextId": context_id, "status": status, "final": is_final}
     murmur = {"context_id": context_id, "status": {"state": state, "message": message or ""}, "final": is_final}
-    return _frame("status", task_id, _compact(update), b"," + _compact(murmur)[1:-1], is_final=is_final)
+    return _frame("status", task_id, json_line(update), b"," + json_line(murmur)[1:-1], is_final=is_final)
 
 
 def output_frame(task_id: str, context_id: str, channel: str, text: str, *, is_first: bool) -> Frame:
@@ -87,24 +87,24 @@ def output_frame(task_id: str, context_id: str, channel: str, text: str, *, is_f
             "truncated": False,
         },
     }
-    frame = _frame("artifact", task_id, _compact(update), b"," + _compact(murmur)[1:-1])
+    frame = _frame("artifact", task_id, json_line(update), b"," + json_line(murmur)[1:-1])
     return frame._replace(is_error=channel == "stderr")
 
 
 def task_frame(task_id: str, document: object) -> Frame:
     """Show a task as it is when a stream about it begins."""
-    return _frame("task", task_id, _compact(document))
+    return _frame("task", task_id, json_line(document))
 
 
 def ack_bytes(*, threaded: bool) -> bytes:
     """Say that the caller observes the session, and whether it remembers conversations."""
     mode = "threaded" if threaded else "stateless"
-    return event_bytes("connection-ack", _compact({"role": "observer", "conversation_mode": mode}))
+    return event_bytes("connection-ack", json_line({"role": "observer", "conversation_mode": mode}))
 
 
 def gap_bytes(first: int) -> bytes:
     """Say that earlier events are not kept any more."""
-    return event_bytes("gap", _compact({"first_available_id": first}))
+    return event_bytes("gap", json_line({"first_available_id": first}))
 
 
 def closed_bytes() -> bytes:
@@ -114,9 +114,4 @@ def closed_bytes() -> bytes:
 
 def error_bytes(reason: str) -> bytes:
     """Say why the stream ends before its time."""
-    return event_bytes("error", _compact({"error": reason}))
-
-
-def _compact(document: object) -> bytes:
-    # In ASCII: no reader of lines then sees a break where there is none, at U+2028 for one.
-    return json.dumps(document, separators=(",", ":")).encode()
+    return event_bytes("error", json_line({"error": reason}))

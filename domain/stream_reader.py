@@ -75,8 +75,9 @@ class StreamReader:
         self._due += error_bytes(reason)
 
     def end(self, last_words: bytes) -> None:
-        """Let it have what there is now, and then these last words: nothing comes any more."""
-        self._ends_at, self._last_words = self._log.last, last_words
+        """Let it have what there is now, and then these words, its last: nothing comes any more. Idempotent."""
+        if self._ends_at is None:
+            self._ends_at, self._last_words = self._log.last, last_words
 
     def _next(self) -> bytes | None:
         """Take one step; return the event, which is empty for one of another task, or `None` where there is none."""

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +27,13 @@ from murmur.domain.errors import (
     StoreUnusable,
     VersionTaken,
 )
-from tests.adapters.processes_for_tests import open_descriptors, running
+from tests.adapters.processes_for_tests import running
+
+pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
 WORKER = parse_reference("worker@1.0.0")
 SCOPED = parse_reference("local/worker@1.0.0")
 HEX = "0199c4e2f1b7712a9d3e4f5061728394"
-
-
-@pytest.fixture(autouse=True)
-def descriptors() -> Iterator[None]:
-    """No test here may leave a descriptor open."""
-    before = open_descriptors()
-    yield
-    assert open_descriptors() <= before
 
 
 @pytest.fixture

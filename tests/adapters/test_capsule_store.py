@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,19 +14,12 @@ from murmur.adapters.capsule_store import StoredCapsule, capsule_at, find_capsul
 from murmur.domain.capsule_store import DEPTH_LIMIT, MANIFEST_LIMIT, CapsuleReference, parse_reference
 from murmur.domain.errors import CapsuleNotFound, CapsuleUnreadable, OutOfDescriptors
 from tests.adapters.doors_for_tests import elapsed_below
-from tests.adapters.processes_for_tests import open_descriptors
+
+pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "capsules"
 WORKER = parse_reference("worker@1.0.0")
 SCOPED = parse_reference("local/worker@1.0.0")
-
-
-@pytest.fixture(autouse=True)
-def descriptors() -> Iterator[None]:
-    """No test here may leave a descriptor open."""
-    before = open_descriptors()
-    yield
-    assert open_descriptors() <= before
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -22,21 +22,14 @@ from tests.adapters.doors_for_tests import (
     http,
     silent,
 )
-from tests.adapters.processes_for_tests import open_descriptors
+
+pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
 LIMITS = AskLimits(connect=0.2, read=0.3, total=float("inf"), body=10_000)
 TOKEN = DoorToken("mdt1.secret-payload.secret-mac")
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
 CHUNKED, UNTIL_CLOSED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n", HEAD + b"Connection: close\r\n\r\n"
 END = b"0\r\n\r\n"
-
-
-@pytest.fixture(autouse=True)
-def descriptors() -> Iterator[None]:
-    """No test here may leave a descriptor open."""
-    before = open_descriptors()
-    yield
-    assert open_descriptors() <= before
 
 
 def event(number: int, size: int = 0) -> bytes:

@@ -268,3 +268,27 @@ def test_whatever_is_written_is_read_once_and_in_order(log: Log, writes: list[tu
     finally:
         output.close()
     assert found == b"".join(data * times for data, times in writes).decode("utf-8", "replace")
+
+
+@pytest.mark.spec("M1")
+def test_what_is_left_out_is_told_on_a_line_of_its_own(log: Log, follow: Follow) -> None:
+    output = follow()
+    log.write(b"begun")
+    assert read_all(output) == ""
+    log.write(b"x" * 200_000 + b"\nlast\n")
+    output.skip_to_tail()
+    output.end()
+    held, note, *_ = read_all(output).split("\n")
+    assert held == "begun"
+    assert note.endswith(" bytes are left out here; logs/stdout.log has them]")
+
+
+@pytest.mark.spec("M1")
+def test_a_file_that_is_cut_short_after_all_was_read_has_said_all(log: Log, follow: Follow) -> None:
+    output = follow()
+    log.write(b"one\n" * 10)
+    output.end()
+    assert read_all(output) == "one\n" * 10
+    os.truncate(log.descriptor, 8)
+    assert read_all(output) == ""
+    assert output.rest() == ""

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,17 +10,10 @@ import pytest
 from murmur.adapters.capsule_store import Store
 from murmur.adapters.store_listing import ListedCapsule, list_capsules
 from murmur.domain.errors import OutOfDescriptors
-from tests.adapters.processes_for_tests import open_descriptors
+
+pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
 HEX = "0199c4e2f1b7712a9d3e4f5061728394"
-
-
-@pytest.fixture(autouse=True)
-def descriptors() -> Iterator[None]:
-    """No test here may leave a descriptor open."""
-    before = open_descriptors()
-    yield
-    assert open_descriptors() <= before
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,6 @@ DOCUMENT = {
     "delegation_id", "session_id", "capsule_name", "capsule_version", "status", "result", "detail", "code",
     "duration_ms", "records_dir",
 }  # fmt: skip
-
-
-@pytest.fixture
-def project(tmp_path: Path, home: Path) -> Iterator[Project]:
-    made = Project(tmp_path / "project", home)
-    yield made
-    made.close()
 
 
 @pytest.mark.spec("O4", "W5")

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,6 @@ from tests.cli.conftest import MUR, Hosted, Hosts, mur, mur_json
 AT_ONCE = 2.0
 """Seconds in which everything has ended that obeys."""
 GRACE = 5.0
-
-
-@pytest.fixture
-def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    made = Project(tmp_path / "project", home)
-    monkeypatch.chdir(made.path)
-    yield made
-    made.close()
 
 
 def at_work(project: Project, script: str = "exec sleep 1000", *options: str, trap: str = ":") -> Delegating:

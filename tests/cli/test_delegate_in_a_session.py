@@ -2,21 +2,12 @@
 
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.capsules_for_tests import Project, completion, event, events, outstanding, trace
 from tests.cli.conftest import MUR, Hosts, mur_json
-
-
-@pytest.fixture
-def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    made = Project(tmp_path / "project", home)
-    monkeypatch.chdir(made.path)
-    yield made
-    made.close()
 
 
 def manifest(project: Project, *command: str, **more: object) -> Path:

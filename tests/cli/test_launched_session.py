@@ -86,13 +86,6 @@ Launch = Callable[..., Child]
 
 
 @pytest.fixture
-def project(tmp_path: Path, home: Path) -> Iterator[Project]:
-    made = Project(tmp_path / "project", home)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def launch(project: Project) -> Iterator[Launch]:
     with ExitStack() as opened:
         yield lambda *arguments, **environment: Child(opened, project, *arguments, **environment)

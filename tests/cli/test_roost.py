@@ -65,14 +65,6 @@ Start = Callable[..., Roost]
 
 
 @pytest.fixture
-def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    made = Project(tmp_path / "project", home)
-    monkeypatch.chdir(made.path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def start(project: Project) -> Iterator[Start]:
     started: list[Roost] = []
 

@@ -173,10 +173,3 @@ def test_a_card_says_which_events_its_streams_have_and_whether_a_task_can_be_str
         capabilities = card["capabilities"]
         assert isinstance(capabilities, dict)
         assert capabilities["streaming"] is tasks
-
-
-@pytest.mark.spec("M1")
-def test_a_session_that_nobody_observes_says_nothing_of_streams() -> None:
-    served = session().replaced(observed=False)
-    assert list(served.methods) == ["session/stop"]
-    assert list(extensions(public_card(served))) == [DOOR, CAPSULE]

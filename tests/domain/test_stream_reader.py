@@ -309,3 +309,12 @@ def test_whatever_happens_a_reader_has_a_row_without_holes_or_knows_of_them(
     for step in steps:
         history.happen(*step)
     history.finish()
+
+
+@pytest.mark.spec("M1")
+def test_a_tasks_own_end_is_its_last_word_also_when_the_session_ends_meanwhile() -> None:
+    reader = reader_of(log_of(frame()), task=1)
+    reader.end(b"event: status\ndata: {}\n\n")
+    reader.end(closed_bytes())
+    assert seen(reader) == [ACK, 1, "status"]
+    assert reader.is_over

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,7 +24,8 @@ from tests.adapters.doors_for_tests import (
     http,
     silent,
 )
-from tests.adapters.processes_for_tests import open_descriptors
+
+pytestmark = pytest.mark.usefixtures("no_descriptor_left")
 
 LIMITS = AskLimits(connect=0.2, read=0.3, total=0.5)
 SLACK = 0.4
@@ -35,14 +35,6 @@ PROCESSES = SystemProcesses()
 TOKEN = DoorToken("mdt1.secret-payload.secret-mac")
 NOT_JSON = "the door answered with a body that is not JSON"
 NOT_HTTP = "the door answered with something that is not HTTP"
-
-
-@pytest.fixture(autouse=True)
-def descriptors() -> Iterator[None]:
-    """No test here may leave a descriptor open."""
-    before = open_descriptors()
-    yield
-    assert open_descriptors() <= before
 
 
 @pytest.fixture(params=[None, TOKEN], ids=["public", "with a token"])
