@@ -9,6 +9,8 @@ from murmur.cli.output import reporting
 from murmur.cli.resolving import read_rows
 from murmur.domain.errors import NoSuchSession
 
+_NUMBERS = 2**64
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -22,8 +24,6 @@ def watch(
         typer.Option(
             "--after",
             metavar="NUMBER",
-            min=0,
-            max=2**64 - 1,
             help="Go on behind the event of that number; if there is none yet, now.",
         ),
     ] = None,
@@ -34,6 +34,8 @@ def watch(
     Its output goes to stdout, the rest to stderr. ^C ends the watching, not the session. Exit status 0 when the session
     has ended and everything was shown, 1 when the connection was lost before.
     """
+    if after is not None and not 0 <= after < _NUMBERS:
+        raise typer.BadParameter("--after takes the number of an event")
     with reporting(as_json=as_json):
         from murmur.cli.watching import Watching  # noqa: PLC0415 - `--help` needs none of it
         from murmur.domain.watching import watch_ask  # noqa: PLC0415 - as above

@@ -316,6 +316,14 @@ def test_another_user_does_not_see_what_a_public_session_says(stepping: Hosted) 
 
 
 @pytest.mark.spec("O4")
+@pytest.mark.parametrize("number", ["-1", str(2**64), "x"])
+def test_only_a_number_can_be_gone_on_behind(home: Path, number: str) -> None:
+    refused = mur("watch", "@1", f"--after={number}")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--after" in refused.stderr
+
+
+@pytest.mark.spec("O4")
 def test_streaming_waits_so_it_cannot_be_told_not_to(home: Path) -> None:
     refused = mur("send", "@1", "x", "--stream", "--no-wait")
     assert refused.returncode == 2
