@@ -190,10 +190,13 @@ class DelegatedChild:
         except RuntimeError:
             return NotSent("no thread can be started")
         child.when_exited(ended)
-        reading = readings.get()
-        if isinstance(reading, NoAnswer) and not reading.was_connected:
-            return NotSent(reading.reason, patience=_LAST_WORDS)
-        return read_task(reading, child.door_token)
+        match reading := readings.get():
+            case NotSent():
+                return reading
+            case NoAnswer(reason, was_connected=False):
+                return NotSent(reason, patience=_LAST_WORDS)
+            case _:
+                return read_task(reading, child.door_token)
 
     def _wait_for_end(self, child: LaunchedChild, task: TaskSeen | NoAnswer | None) -> None:
         """Wait for a child that ends by itself; end one that would stay although its task is over, or never came."""
